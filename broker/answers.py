@@ -1,14 +1,13 @@
 """What becomes of a request: an answer that is there, one that is large, one to come, one that is made elsewhere.
 
-Owns the forms that handlers, dispatch and the connection hand to one another: a handler returns a response, a `Later`,
-an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispatch makes of each an `Answer`, a
-`Streamed` or a `Deferred`, and the connection sends these. Knows nothing of sockets.
+Owns the forms that handlers, dispatch and the connection exchange: a handler returns a response, a coroutine or a
+`Later` that come to one, or None where no answer is due; dispatch makes of each an `Answer`, a `Streamed` or a
+`Deferred`, and the connection sends these. Knows nothing of sockets.
 """
 
 import traceback
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, final
 
 from tidelog.broker.quota import Owner
@@ -42,31 +41,6 @@ class Streamed(NamedTuple):
     size_bytes: int
 
 
-class Elsewhere(NamedTuple):
-    """An answer that takes too long for the event loop: a reader thread makes and encodes it.
-
-    `make` returns the response, or what is `OnLoop`; of what belongs to the event loop it reads copies. What may take
-    more than some milliseconds is `work.Work`.
-    """
-
-    make: Callable[[], Any] | Generator[Any, Any, Any]
-
-
-class OnLoop(partial[Any]):
-    """What remains to be done on the event loop; called, it returns what a handler may return.
-
-    As `partial` it is made without a function of Python's: each fetch that waits has one.
-    """
-
-
-# Of what is broken off as the broker stops, which then closes the connection.
-NO_ANSWER = OnLoop(lambda: None)
-
-
-class NextTurn(partial[Any]):
-    """What remains to be done after the other connections had their turn; it is called as `OnLoop` is."""
-
-
 class Later:
     """A response to come: None until it is there, a message, or the exception that took its place (`kept`).
 
@@ -83,6 +57,18 @@ class Later:
         self.response: Any = None
         self.weight_bytes = weight_bytes
 
+    def __await__(self) -> Generator["Later", None, Any]:
+        """Wait for the response, on the event loop; raise the exception that took its place."""
+        if self.response is None:
+            yield self
+        response, self.response = self.response, None
+        if not isinstance(response, Exception):
+            return response
+        try:
+            raise response
+        finally:
+            del response  # or the exception and this frame would refer to each other
+
     def resolve(self, response: Any) -> None:
         """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
         self.response = response
@@ -90,6 +76,10 @@ class Later:
             # Most of these refer to this `Later`: in a cycle, only the collector would free the response.
             self.ready = None
             ready()
+
+    def taken(self) -> Any:
+        """Return the response, now that it can leave; None if more is to be waited for."""
+        return self.response
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the response holds until it is there, if that is anything."""
@@ -103,10 +93,6 @@ class Later:
 
     def cancel(self) -> None:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
-
-
-# The forms of an answer that is not there yet.
-TO_COME = Later | Elsewhere | NextTurn | OnLoop
 
 
 class ClosesConnection(Exception):
@@ -144,16 +130,14 @@ class Deferred:
     request: str  # its API and version, for a line in the log
     keeps_request: bool = False  # the bytes of the request are needed until the answer is there
 
-    def encoded(self) -> "Answer | Streamed | Deferred":
-        """Return the answer that has come, or is still to come of it.
+    def encoded(self) -> "Answer | Streamed | None":
+        """Return the answer that has come; None if it takes more, now that its turn to leave has come.
 
         Raise BadRequest, CutShort or NotAnswered for the exception that took its place.
         """
-        response: Any = self.later.response
-        if type(response) is OnLoop:
-            response = response()
-            if isinstance(response, Later):
-                return replace(self, later=response)
+        response = self.later.taken()
+        if response is None:
+            return None
         if isinstance(response, Exception):
             # Never the exception itself: it would refer to this frame, which refers to the exception.
             if isinstance(response, WireError | ClosesConnection):

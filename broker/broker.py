@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tidelog.broker.answers import Elsewhere, Later
+from tidelog.broker.answers import Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
@@ -29,7 +29,7 @@ from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
-from tidelog.broker.work import Held, Work, begin
+from tidelog.broker.work import Held, Work
 from tidelog.config.described import Source
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
@@ -130,13 +130,13 @@ class Broker:
         self.parked = Parked(loop, self.clock, self.timers, self.queued_fetches)
         self.turns = Turns(loop)
         self.fetch_sessions = FetchSessions(
-            self.config, self.clock, self.topics, self.logs.shared, self.parked, self.turns
+            self.config, self.clock, self.topics, self.logs.shared, self.parked
         )
         flush = GroupSync(self.logs.directory, self.logs.trust).flush
         timed = flush if self.tallies is None else self.tallies.timed_flush(flush)
         self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()
-        self.readers = Readers(loop, self._thread_ended)
+        self.readers = Readers(self._thread_ended)
         self._unpinning.hasten(LOOK_EVERY_S)
         periodic = [self._retention, self._flushing, self._checkpointing, self._looking, self._unpinning]
         if self.config.log_scrub_bytes_per_second:
@@ -199,15 +199,15 @@ class Broker:
         return None if is_done else 1.0
 
     def change(
-        self, owner: Owner, size_bytes: int, task: Task[Any], refusal: Work[Any]
-    ) -> "Later | Elsewhere | Any":
+        self, owner: Owner, size_bytes: int, task: Task[Any], refusal: Callable[[], Work[Any]]
+    ) -> "Later | Work[Any]":
         """Change topics on the maintenance thread, for a client that is charged with so much until it is answered.
 
         Where too much waits to be changed the answer is the refusal. Event loop only.
         """
         held = self.queued_topics.hold(owner, size_bytes)
         if held is None:
-            return begin(refusal)
+            return refusal()
         return self.maintenance.submit(task, owner=owner, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:

@@ -14,14 +14,14 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 import tidelog
-from tidelog.broker.answers import TO_COME
 from tidelog.broker.broker import Broker
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
+from tidelog.broker.running import Running
 from tidelog.broker.session import Session
-from tidelog.broker.steps import unencoded
+from tidelog.broker.work import come
 from tidelog.config.kinds import host_and_port
 from tidelog.config.nearest import guess
 from tidelog.protocol.error_codes import ErrorCode
@@ -284,9 +284,9 @@ class Control:
             self._broker, self._broker.config.listeners[0].name, ("control", 0), self.addresses[0]
         )
         form = SERVED[key].handle(session, request, version)
-        if not isinstance(form, TO_COME):
-            return form
-        return await _come(unencoded(session, form))
+        running = Running(self._broker, self, come(form))
+        response = running.begin()
+        return await _come(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
         """Return what a call on the maintenance thread does."""
@@ -306,11 +306,12 @@ def _come(later: Any) -> "asyncio.Future[Any]":
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def ready() -> None:
-        if not done.done():
-            if isinstance(later.response, Exception):
-                done.set_exception(later.response)
-            else:
-                done.set_result(later.response)
+        if done.done():
+            return
+        if isinstance(later.response, Exception):
+            done.set_exception(later.response)
+        else:
+            done.set_result(later.response)
 
     later.ready = ready
     return done

@@ -17,19 +17,16 @@ from tidelog.broker.answers import (
     AT_ONCE_BYTES,
     HOLDS_UP,
     MOST_PARTS,
-    NO_ANSWER,
     Answer,
     Deferred,
-    Elsewhere,
     Later,
-    OnLoop,
     Streamed,
     answer_of,
 )
 from tidelog.broker.routes import SERVED, UNSUPPORTED_API_VERSIONS, Handle, Served
+from tidelog.broker.running import Running
 from tidelog.broker.session import Session
-from tidelog.broker.steps import Steps
-from tidelog.broker.work import Lane, Work
+from tidelog.broker.work import LONG, SHORT, come, loop, reader
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
@@ -111,10 +108,15 @@ def dispatch(
         )
     if response is None:
         return None
-    if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
-        return Deferred(response, route.encode, correlation_id, route.name)
-    steps = Steps(session, partial(route.answer, correlation_id))
-    return Deferred(steps.begin(response), _encoded, correlation_id, route.name, route.has_records)
+    if isinstance(response, Later):
+        if response.weight_bytes < HOLDS_UP:
+            return Deferred(response, route.encode, correlation_id, route.name)
+        response = come(response)
+    running = Running(session.broker, session, response, partial(route.answer, correlation_id))
+    begun = running.begin()
+    if begun is not running:
+        return None if begun is None else answer_of(route.encode(correlation_id, begun))
+    return Deferred(running, _encoded, correlation_id, route.name, route.has_records)
 
 
 def gate(session: Session, route: Route, request: Any) -> Any:
@@ -144,17 +146,18 @@ def _decode_elsewhere(
 ) -> Deferred:
     """Serve a request that takes long to decode: that is done on a reader thread."""
 
-    def decode() -> Work[OnLoop]:
-        needed = Lane.LONG if end - position > MOST_REQUEST_BYTES else Lane.SHORT
-        if (yield needed) is Lane.NONE:
-            return NO_ANSWER
+    async def answer() -> Any:
+        await reader(LONG if end - position > MOST_REQUEST_BYTES else SHORT)
         request, _ = route.read(view, position, end)
         if route.keep is not None:
             request = route.keep(request, route.version)
-        return OnLoop(gate, session, route, request)
+        await loop()
+        return await come(gate(session, route, request))
 
-    steps = Steps(session, partial(route.answer, correlation_id), is_large=True).begin(Elsewhere(decode()))
-    return Deferred(steps, _encoded, correlation_id, route.name, keeps_request=True)
+    encode = partial(route.answer, correlation_id)
+    running = Running(session.broker, session, answer(), encode, is_large=True)
+    running.begin()
+    return Deferred(running, _encoded, correlation_id, route.name, keeps_request=True)
 
 
 def _find_route(key_version: int, routes: Routes = _routes) -> Route:

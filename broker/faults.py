@@ -7,18 +7,18 @@ them. Event loop only. A delay goes by the broker's clock.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
 
-from tidelog.broker.answers import TO_COME, ClosesConnection, CutShort, Later, OnLoop
+from tidelog.broker.answers import ClosesConnection, CutShort, Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.routes import SERVED, Handle
 from tidelog.broker.session import Session
-from tidelog.broker.steps import Steps, unencoded
 from tidelog.broker.timers import Timers
+from tidelog.broker.work import come
 from tidelog.config.nearest import guess
 from tidelog.protocol import frame
 from tidelog.protocol.error_codes import ErrorCode
@@ -213,8 +213,9 @@ class Faults:
             if rule.probability < 1 and rule.random.random() >= rule.probability:
                 continue
             self._apply(rule, api, session, version)
-            step = OnLoop(self._happen, rule, named, handle, session, request)
-            return _Delay(self._held, self._timers, rule.delay_ms, step) if rule.delay_ms else step()
+            if rule.delay_ms:
+                return self._delayed(rule, named, handle, session, request)
+            return self._happen(rule, named, handle, session, request)
         return handle(session, request, version)
 
     def _apply(self, rule: Fault, api: Api, session: Session, version: int) -> None:
@@ -229,6 +230,12 @@ class Faults:
             self._rules.remove(rule)
             self.changed()
 
+    async def _delayed(
+        self, rule: Fault, named: "_Named", handle: Handle, session: Session, request: Any
+    ) -> Any:
+        await _Delay(self._held, self._timers, rule.delay_ms)
+        return await come(self._happen(rule, named, handle, session, request))
+
     def _happen(self, rule: Fault, named: "_Named", handle: Handle, session: Session, request: Any) -> Any:
         if rule.drop == "before":
             raise ClosesConnection(
@@ -239,7 +246,7 @@ class Faults:
         else:
             form = handle(session, request, named.version)
         if rule.drop or rule.truncate or rule.throttle_ms or rule.unanswered:
-            return _after(session, form, partial(self._after, rule, named))
+            return _after(form, partial(self._after, rule, named))
         return form
 
     def _after(self, rule: Fault, named: "_Named", response: Any) -> Any:
@@ -266,14 +273,14 @@ class Faults:
         if api.key in (FETCH, METADATA) and rule.error not in _OF_SESSIONS:
             if api.key == FETCH:
                 request.max_wait_ms = 0
-            return _after(session, handle(session, request, version), partial(named.spoil, code))
+            return _after(handle(session, request, version), partial(named.spoil, code))
         if rule.topic is None or refuses_as_a_whole(api, version):
             return refusal(api, version, request, code)
         refused, served = named.split(request)
         answer = refusal(api, version, refused, code)
         if not _listed(served):
             return answer
-        return _after(session, handle(session, served, version), partial(_merged, answer))
+        return _after(handle(session, served, version), partial(_merged, answer))
 
 
 class _Named:
@@ -495,18 +502,17 @@ class _HeldBack(Later):
 
 
 class _Delay(_HeldBack):
-    """A request that is not begun before its time has come."""
+    """The time before which a request is not begun."""
 
-    __slots__ = ("_step", "_timer")
+    __slots__ = ("_timer",)
 
-    def __init__(self, held: _Held, timers: Timers, delay_ms: int, step: OnLoop) -> None:
+    def __init__(self, held: _Held, timers: Timers, delay_ms: int) -> None:
         super().__init__(held)
-        self._step = step
-        self._timer = timers.call_later(delay_ms, lambda: self.end(step))
+        self._timer = timers.call_later(delay_ms, lambda: self.end(True))
 
     def hurry(self) -> bool:
         """Begin it."""
-        self.end(self._step)
+        self.end(True)
         return True
 
     def cancel(self) -> None:
@@ -526,36 +532,10 @@ class _Unanswered(_HeldBack):
         return True
 
 
-def _after(session: Session, form: Any, then: Callable[[Any], Any]) -> Any:
-    """Return what `then` makes of a response, whenever it comes, in whichever form a handler has returned it."""
-    if not isinstance(form, TO_COME):
-        return then(form)
-    return _Then(unencoded(session, form), then)
+def _after(form: Any, then: Callable[[Any], Any]) -> Any:
+    """Return what `then` makes of a response, whenever it comes."""
+    return _then(form, then) if isinstance(form, Later | Coroutine) else then(form)
 
 
-class _Then(Later):
-    """What is made of a response that is to come."""
-
-    __slots__ = ("_steps", "_then")
-
-    def __init__(self, steps: Steps, then: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self._steps, self._then = steps, then
-        steps.ready = self._came
-
-    def _came(self) -> None:
-        response: Any = self._steps.response
-        if isinstance(response, Exception):
-            self.resolve(response)
-            return
-        # What nobody waits for comes as an empty answer.
-        step = OnLoop(self._then, None if type(response) is tuple else response)
-        self.resolve(step)
-
-    def hurry(self) -> bool:
-        """Wait for nothing that need not be waited for."""
-        return self._steps.hurry()
-
-    def cancel(self) -> None:
-        """Give up."""
-        self._steps.cancel()
+async def _then(form: Later | Coroutine[Any, Any, Any], then: Callable[[Any], Any]) -> Any:
+    return await come(then(await form))

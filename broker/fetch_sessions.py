@@ -16,13 +16,12 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from sys import getsizeof
 
-from tidelog.broker.answers import Later, outcome_of
 from tidelog.broker.clock import Clock
 from tidelog.broker.partition import Partition
 from tidelog.broker.quota import Quota
 from tidelog.broker.topics import Topics
-from tidelog.broker.turns import TURN_S, Turns
 from tidelog.broker.waiting import FetchWaiter, Parked, Waiters
+from tidelog.broker.work import Work, turn
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -208,7 +207,6 @@ class FetchSessions:
         "_shared",
         "_slots",
         "_topics",
-        "turns",
     )
 
     def __init__(
@@ -218,7 +216,6 @@ class FetchSessions:
         topics: Topics,
         shared: Shared,
         parked: Parked,
-        turns: Turns,
     ) -> None:
         """Keep none yet."""
         self._slots = config.max_incremental_fetch_session_cache_slots
@@ -228,7 +225,6 @@ class FetchSessions:
         self._topics = topics
         self._shared = shared
         self._parked = parked
-        self.turns = turns
         self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago first
 
     def __len__(self) -> int:
@@ -470,7 +466,7 @@ class InSession:
         else:
             waiter.hurry()
 
-    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Later:
+    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Work[FetchResponse]:
         """Return the response: of what was found what is new."""
         session = self.session
         if self._epoch == session.epoch:
@@ -478,7 +474,7 @@ class InSession:
             if not answers:
                 return FetchResponse(session_id=session.id, responses=answers)
             telling = self._sessions.tell(session, answers)
-            return _made(self._sessions.turns, telling, partial(self._response, answers))
+            return _made(telling, partial(self._response, answers))
         return self._response(answers)
 
     def _response(self, answers: list[FetchableTopicResponse]) -> FetchResponse:
@@ -514,13 +510,13 @@ class Opening:
     def wait(self, waiter: FetchWaiter) -> None:
         """Nothing is watched yet."""
 
-    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Later:
+    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Work[FetchResponse]:
         """Return the response, all that was found, and keep a session if there is room."""
         session = self._sessions.open(self._address, self._by_id, self._request.topics)
         if session is None:
             return FetchResponse(responses=answers)
         response = FetchResponse(session_id=session.id, responses=answers)
-        return _made(self._sessions.turns, self._begin(session, answers), lambda: response)
+        return _made(self._begin(session, answers), lambda: response)
 
     def _begin(self, session: FetchSession, answers: list[FetchableTopicResponse]) -> Iterator[None]:
         session.seen = self._seen
@@ -535,36 +531,16 @@ class Opening:
         yield from self._sessions.tell(session, answers)
 
 
-class _InTurns(Later):
-    """A response that is made some of it in each turn of the loop, for a session of thousands of partitions."""
-
-    __slots__ = ("_making", "_response", "_turns")
-
-    def __init__(self, turns: Turns, making: Iterator[None], response: Callable[[], FetchResponse]) -> None:
-        super().__init__()
-        self._turns = turns
-        self._making: Iterator[None] | None = making
-        self._response = response
-        turns.wait(self._go_on, TURN_S)
-
-    def _go_on(self) -> None:
-        if self._making is None:
-            return
-        outcome = outcome_of(partial(next, self._making, self))
-        if outcome is None:
-            self._turns.wait(self._go_on, TURN_S)
-        else:
-            self.resolve(self._response() if outcome is self else outcome)
-
-    def cancel(self) -> None:
-        """Give up: the client is gone, and what was not told will be looked at again."""
-        self._making = None
-
-
 def _made(
-    turns: Turns, making: Iterator[None], response: Callable[[], FetchResponse]
-) -> FetchResponse | Later:
+    making: Iterator[None], response: Callable[[], FetchResponse]
+) -> FetchResponse | Work[FetchResponse]:
     """Return a response once all of it is made: at once where that is little."""
     for _ in making:
-        return _InTurns(turns, making, response)
+        return _made_in_turns(making, response)
+    return response()
+
+
+async def _made_in_turns(making: Iterator[None], response: Callable[[], FetchResponse]) -> FetchResponse:
+    for _ in making:
+        await turn()
     return response()

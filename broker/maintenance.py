@@ -17,11 +17,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable
-from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from tidelog.broker.answers import Later, kept, outcome_of
+from tidelog.broker.answers import Later, kept
 from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
@@ -97,13 +96,12 @@ def _ms(span_s: float) -> int:
 class Job(Later):
     """The answer of a task, and how far that has come."""
 
-    __slots__ = ("_answer", "_has_begun", "_held", "_task", "is_dropped")
+    __slots__ = ("_has_begun", "_held", "_task", "is_dropped")
 
-    def __init__(self, task: Task[Any], answer: Callable[[Any], Any] | None, held: Hold | None) -> None:
+    def __init__(self, task: Task[Any], held: Hold | None) -> None:
         super().__init__()
         self._held = held
         self._task = task
-        self._answer = answer
         self._has_begun = False
         self.is_dropped = False
 
@@ -123,11 +121,9 @@ class Job(Later):
         self.is_dropped = True
 
     def resolve(self, response: Any) -> None:
-        """Hand over what the task returned, or what is made of that on the event loop."""
+        """Hand over what the task returned."""
         if self._held is not None:
             self._held.give_back()
-        if self._answer is not None and not isinstance(response, Exception):
-            response = outcome_of(partial(self._answer, response))
         super().resolve(response)
 
 
@@ -163,17 +159,16 @@ class Maintenance:
         self,
         task: Task[T],
         owner: Hashable,
-        answer: Callable[[T], Any] | None = None,
         held: Hold | None = None,
         can_wait: bool = False,
         for_group: bool = False,
     ) -> Later:
         """Do a task on the thread, as it is its owner's turn, however much there is that can wait. Event loop only.
 
-        The `Later` gets what it returns, or what `answer` makes of that on the event loop, or the exception that ended
-        it. Until then its client is charged with what is `held`.
+        The `Later` gets what it returns, or the exception that ended it. Until then its client is charged with what is
+        `held`.
         """
-        job = Job(task, answer, held)
+        job = Job(task, held)
         queue = self._of_groups if for_group else self._waiting if can_wait else self._asked
         with self._changed:
             if not self._has_ended:

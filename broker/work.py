@@ -1,16 +1,29 @@
-"""Work that is made in steps, so that none of it takes a thread from the others.
+"""Requests that take more than one step, as coroutines.
 
-Owns what a step may take, and the beginning of a piece of work on the event loop. Knows nothing of threads (`readers`)
-and of what is worked on.
+A handler whose response is at hand returns it. Any other returns a coroutine, which reads from top to bottom; what it
+awaits says where it goes on:
+
+- `await loop()`: on the event loop, after other connections have had their turn where this one has had its own;
+- `await turn()`: there, after the others had their turn in any case;
+- `await anywhere()`: where it is; on a reader thread once it has had its time on the event loop;
+- `await reader(SHORT)`: on a reader thread, to wait for the disk, but not to compute for long;
+- `await reader(LONG)`: on the one reader thread that does what takes long;
+- `await later`: on the event loop, with the response that a `Later` has come to;
+- `await leaving()`: on the event loop, once the answers to the requests before it have left.
+
+All but the last two return the lane that the coroutine has then. On a reader thread they raise `Stopping` where the
+broker stops: a coroutine that does not catch it is not answered. A coroutine whose client has left is closed where it
+waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop is done to its end.
+
+Owns what a coroutine may await and how long its steps may take; `running` drives it. Knows nothing of threads.
 """
 
-import time
-from collections.abc import Callable, Generator, Sequence
+import types
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from tidelog.broker.answers import Elsewhere, Later, NextTurn
-from tidelog.broker.turns import Turns
+from tidelog.broker.answers import Later
 from tidelog.protocol.records.steps import Steps
 from tidelog.storage.sources import PATIENT, WAITING, WARM
 
@@ -21,50 +34,79 @@ T = TypeVar("T")
 class Lane(IntEnum):
     """Where a step is made, and so what it may take."""
 
-    NONE = 0  # nowhere, the broker stops: no further step, and the answer says so
-    LOOP = 1  # the event loop: neither the disk nor long
+    LOOP = 0  # the event loop: neither the disk nor long
+    ANYWHERE = 1  # asked for only: the lane that the coroutine has, or a reader's
     SHORT = 2  # a reader thread: the disk, but not long
     LONG = 3  # the one reader thread that does what takes long
 
 
 # Their names, which the loop reads faster than an attribute of their class.
-NONE, LOOP, SHORT, LONG = Lane
+LOOP, ANYWHERE, SHORT, LONG = Lane
 
 # What a step may read, by its lane.
 SOURCES: Final = {LOOP: WARM, SHORT: WAITING, LONG: PATIENT}
 
-# Yields before each step the lane that it needs, gets the one that it has, and returns the answer. A step that turns
-# out to need another (NotInMemory, TakesLong) is made again there.
-Work = Generator[Lane, Lane, T]
+# A coroutine that awaits nothing else; `Work[T]` comes to a T.
+Work = Coroutine[Any, Any, T]
 
-# What may be held by all work that has begun and waits for its turn. Whoever comes to hold more gives way to nobody: so
-# there is one such at a time.
+# What may be held by all work that has begun and waits for its turn. What holds more gives way to nobody: so there is
+# one such at a time.
 HELD_BYTES_MAX = 64 << 20
 
 # Of small things, some microseconds each, so many are made in a step.
 MANY = 1000
 
-# Of what is made in turns of the loop, so much before time is kept: most requests ask for no more.
-FREE_STEPS = 64
 
-# How long one request is worked on by the event loop.
-LOOP_S = 0.002
-
-
-def as_work(job: Callable[[], Any] | Work[Any]) -> Work[Any]:
-    """Return work as it is, and a function as work of one short step."""
-    if not callable(job):
-        return (yield from job)
-    yield SHORT
-    return job()
+# What a coroutine yields for its next turn, or to be the next to leave.
+TURN: Final = object()
+LEAVING: Final = object()
 
 
-def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> Work[list[T] | None]:
-    """Make something of each of what may be many, a thousand at a time; None if the broker stops meanwhile."""
+class Stopping(Exception):
+    """The broker stops: nothing more is done of a request."""
+
+
+@types.coroutine
+def loop() -> Generator[Lane, Lane, Lane]:
+    """Go on on the event loop, some microseconds at a time."""
+    return (yield LOOP)
+
+
+@types.coroutine
+def turn() -> Generator[object, Lane, None]:
+    """Go on on the event loop after the other connections had their turn."""
+    yield TURN
+
+
+@types.coroutine
+def anywhere() -> Generator[Lane, Lane, Lane]:
+    """Go on here, or on a reader thread once the event loop has done enough."""
+    return (yield ANYWHERE)
+
+
+@types.coroutine
+def reader(lane: Lane) -> Generator[Lane, Lane, Lane]:
+    """Go on on a reader thread, in the lane SHORT or LONG."""
+    return (yield lane)
+
+
+@types.coroutine
+def leaving() -> Generator[object, None, None]:
+    """Go on when the answers before this one have left: what is read from now on is not held for long."""
+    yield LEAVING
+
+
+async def come(form: "T | Coroutine[Any, Any, T] | Later") -> T:
+    """Return the response that a handler has returned, or that what it has returned comes to."""
+    response: T = await form if isinstance(form, Later | Coroutine) else form
+    return response
+
+
+async def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> list[T]:
+    """Make something of each of what may be many, a thousand at a time."""
     made: list[T] = []
     for first in range(0, len(things), MANY):
-        if (yield LOOP if len(things) <= MANY else LONG) is NONE:
-            return None
+        await (anywhere() if len(things) <= MANY else reader(LONG))
         made += map(make, things[first : first + MANY])
     return made
 
@@ -84,61 +126,21 @@ class Held:
         return self.total_bytes > HELD_BYTES_MAX
 
 
-def stepwise(steps: Steps[T], held: Held) -> Work[T | None]:
-    """Make steps that take long, and give way to others between two; None if the broker stops meanwhile."""
-    lane, holds_bytes = (yield LONG), 0
+async def stepwise(steps: Steps[T], held: Held) -> T:
+    """Make steps that take long, and give way to others between two."""
+    await reader(LONG)
+    holds_bytes = 0
     try:
-        while lane is not NONE:
+        while True:
             before_bytes, holds_bytes = holds_bytes, next(steps)
             held.total_bytes += holds_bytes - before_bytes
             if not held.is_full:
-                lane = yield LONG
-        return None
+                await reader(LONG)
     except StopIteration as end:
         answer: T = end.value
         return answer
     finally:
         held.total_bytes -= holds_bytes
-
-
-def begin(work: Work[T]) -> T | Elsewhere:
-    """Do on the event loop what can be done there; return the answer, or what is left for a reader thread."""
-    try:
-        needed = next(work)
-        ends = time.monotonic() + LOOP_S
-        while needed is LOOP and time.monotonic() < ends:
-            needed = work.send(LOOP)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-    return Elsewhere(_rest(work, needed))
-
-
-def in_turns(turns: Turns, work: Generator[None, None, T], is_long: bool = False) -> T | NextTurn | Elsewhere:
-    """Do on the event loop what belongs to it, some microseconds a step, in as many turns as it takes.
-
-    Return the answer; one that took long is encoded on a reader thread.
-    """
-    try:
-        for _ in range(FREE_STEPS):
-            next(work)
-        ends_s = turns.share_ends_s()
-        while time.monotonic() < ends_s:
-            next(work)
-    except StopIteration as end:
-        answer: T = end.value
-        return Elsewhere(lambda: answer) if is_long and not isinstance(answer, Later) else answer
-    return NextTurn(in_turns, turns, work, is_long=True)
-
-
-def _rest(work: Work[T], needed: Lane) -> Work[T]:
-    """Go on with work that has begun."""
-    try:
-        while True:
-            needed = work.send((yield needed))
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
 
 
 def keep_few(things: list[Any], most: int) -> None:

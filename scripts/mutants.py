@@ -187,7 +187,7 @@ FIRST = {
     "broker/routes": ["handlers"],
     "broker/serve": ["topics", "cli_serve"],
     "broker/session": ["frame", "handlers", "connection"],
-    "broker/steps": ["work", "large_batches", "connection_bounds"],
+    "broker/running": ["work", "large_batches", "connection_bounds"],
     "broker/tallies": ["metrics"],
     "broker/threads": ["threads"],
     "broker/throttle": ["cleaners"],

@@ -40,6 +40,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topic, Topics
+from tidelog.broker.work import loop
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
@@ -376,18 +377,18 @@ class Coordinator:
                 self._replace(group_id, topic, partition, None)
         return appended
 
-    def delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
+    async def delete(self, group: Group) -> Partition | ErrorCode:
         """Delete a group that nobody is a member of, and what it has committed; some offsets a step.
 
         Until that is done who asks for the group is told to ask again: what is refused has changed nothing.
         """
         self._deleting.add(group.id)
         try:
-            return (yield from self._delete(group))
+            return await self._delete(group)
         finally:
             self._deleting.discard(group.id)
 
-    def _delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
+    async def _delete(self, group: Group) -> Partition | ErrorCode:
         offsets = self.offsets.get(group.id)
         while offsets is not None and offsets.topics:
             most = removed_at_once(group.id)
@@ -396,7 +397,7 @@ class Coordinator:
             if not isinstance(appended, Partition):
                 return appended
             for _ in some:  # As many steps as it took the time of.
-                yield
+                await loop()
             if self.groups.get(group.id) is not group:
                 return ErrorCode.GROUP_ID_NOT_FOUND  # The topic was deleted meanwhile.
             offsets = self.offsets.get(group.id)
@@ -530,7 +531,7 @@ class Coordinator:
             group = self.groups.get(group_id)
             if group is None or not is_idle(group) or self.problem(group_id):
                 continue
-            if not isinstance((yield from self.delete(group)), Partition):
+            if not isinstance((yield from self.delete(group).__await__()), Partition):
                 break  # The disk takes nothing, or the topic was deleted.
             gone[address] += 1
         for address, count in gone.items():

@@ -78,11 +78,10 @@ class Storing:
         self.log = OffsetsLog(topics)
         self._to_store: list[Callable[[], object]] = []  # while there is nowhere to write to
 
-    def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
-        """Go on once there is somewhere to write to; what cannot be made then is not there."""
-        if self.log.topic is not None and not self._to_store:
-            return go_on()
-        return self.maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
+    async def ready(self, owner: Hashable) -> None:
+        """Wait until there is somewhere to write to, or that could not be made."""
+        if self.log.topic is None or self._to_store:
+            await self.maintenance.submit(self._create(), owner=owner)
 
     def _create(self) -> Task[None]:
         if (yield):
@@ -121,19 +120,18 @@ class Storing:
                 break
         return appended
 
-    def on_disk(
-        self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
-    ) -> Any:
-        """Return a response for when what was appended is on disk, or what `failed` returns where it cannot be put."""
+    async def are_on_disk(self, partitions: Iterable[Partition], size_bytes: int = ANSWER_BYTES) -> bool:
+        """Wait until what was appended is on disk; return false where it could not be put there."""
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
-        return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
+        return not logs or await self._flusher.commit(logs, True, lambda _: False, size_bytes)
 
     def when_on_disk(
         self, group_id: str, response: Any, failed: Callable[[], Any], size_bytes: int = ANSWER_BYTES
     ) -> Any:
         """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
         partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
-        return self.on_disk(partitions, response, failed, size_bytes)
+        logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
+        return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
 
     def store_group(
         self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]

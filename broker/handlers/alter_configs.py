@@ -9,7 +9,7 @@ Departures from Kafka: as those of IncrementalAlterConfigs.
 
 from functools import partial
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import (
     OPTION_BYTES,
@@ -36,20 +36,20 @@ from tidelog.protocol.messages.alter_configs import (
 
 def handle(
     session: Session, request: AlterConfigsRequest, _version: int
-) -> AlterConfigsResponse | Later | Elsewhere | OnLoop:
+) -> AlterConfigsResponse | Later | Work[AlterConfigsResponse]:
     """Change the resources on the maintenance thread."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in request.resources)
     work = _change(session, request)
-    return session.broker.change(session, size_bytes, work, _turn_away(request.resources))
+    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.resources))
 
 
-def _turn_away(resources: list[AlterConfigsResource]) -> Work[AlterConfigsResponse | OnLoop]:
+async def _turn_away(resources: list[AlterConfigsResource]) -> AlterConfigsResponse:
     def refuse(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
         code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         return _result(Outcome(code, TOO_MANY_WAIT, resource.resource_type, resource.resource_name))
 
-    results = yield from made_of_many(refuse, resources)
-    return NO_ANSWER if results is None else AlterConfigsResponse(responses=results)
+    results = await made_of_many(refuse, resources)
+    return AlterConfigsResponse(responses=results)
 
 
 def _change(session: Session, request: AlterConfigsRequest) -> Task[AlterConfigsResponse]:

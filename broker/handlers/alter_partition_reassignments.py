@@ -5,11 +5,10 @@ Behaviour: a partition may be given to this node, where it is: nothing happens t
 (INVALID_REPLICA_ASSIGNMENT), and nothing under way that could be ended (NO_REASSIGNMENT_IN_PROGRESS).
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LOOP, NONE, Work, begin
+from tidelog.broker.work import Work, anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -22,23 +21,21 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
 
 def handle(
     session: Session, request: AlterPartitionReassignmentsRequest, _version: int
-) -> AlterPartitionReassignmentsResponse | Elsewhere | OnLoop:
+) -> AlterPartitionReassignmentsResponse | Work[AlterPartitionReassignmentsResponse]:
     """Say of each partition whether it is where it shall be; on a reader thread where they are many."""
-    return begin(_respond(session.broker, request))
+    return _respond(session.broker, request)
 
 
-def _respond(
+async def _respond(
     broker: Broker, request: AlterPartitionReassignmentsRequest
-) -> Work[AlterPartitionReassignmentsResponse | OnLoop]:
+) -> AlterPartitionReassignmentsResponse:
     responses = []
     for asked in request.topics:
-        if (yield LOOP) is NONE:
-            return NO_ANSWER
+        await anywhere()
         topic = broker.topics.by_name.get(asked.name)
         partitions = []
         for wanted in asked.partitions:
-            if (yield LOOP) is NONE:
-                return NO_ANSWER
+            await anywhere()
             code, message = _judge(broker, asked.name, topic, wanted)
             partitions.append(
                 ReassignablePartitionResponse(

@@ -6,16 +6,13 @@ Kafka: DescribeGroups has those. Partitions of topics that are no more are left 
 often it is named.
 """
 
-from collections.abc import Generator
-
-from tidelog.broker.answers import Elsewhere, NextTurn
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer_parts import Member
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topics
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_describe as messages
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -29,24 +26,22 @@ CLASSIC, CONSUMER = 0, 1  # what a member speaks
 
 def handle(
     session: Session, request: ConsumerGroupDescribeRequest, _version: int
-) -> ConsumerGroupDescribeResponse | NextTurn | Elsewhere:
+) -> ConsumerGroupDescribeResponse | Work[ConsumerGroupDescribeResponse]:
     """Describe consumer groups."""
-    return in_turns(session.broker.turns, _all(session, request))
+    return _all(session, request)
 
 
-def _all(
-    session: Session, request: ConsumerGroupDescribeRequest
-) -> Generator[None, None, ConsumerGroupDescribeResponse]:
+async def _all(session: Session, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     groups = session.broker.groups
     described = []
     # A group is described once, however often it is named: a few bytes would ask for all of it again.
     for group_id in dict.fromkeys(request.group_ids):
-        yield
+        await loop()
         group = groups.group(group_id)
         if code := groups.problem(group_id):
             described.append(_missing(group_id, code, None))
         elif isinstance(group, MixedGroup):
-            described.append((yield from _describe(session, group)))
+            described.append(await _describe(session, group))
         else:
             why = (
                 f"Group {group_id} not found."
@@ -73,7 +68,7 @@ def _missing(group_id: str, code: ErrorCode, why: str | None) -> DescribedGroup:
     )
 
 
-def _describe(session: Session, group: MixedGroup) -> Generator[None, None, DescribedGroup]:
+async def _describe(session: Session, group: MixedGroup) -> DescribedGroup:
     described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.id,
@@ -85,7 +80,7 @@ def _describe(session: Session, group: MixedGroup) -> Generator[None, None, Desc
         authorized_operations=NOT_ASKED,
     )
     for member in list(group):
-        yield
+        await loop()
         described.members.append(_member(session.broker.topics, member))
     return described
 

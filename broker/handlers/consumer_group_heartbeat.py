@@ -14,13 +14,13 @@ changed for another is free; Kafka answers who comes with it UNKNOWN_MEMBER_ID u
 
 from typing import Final
 
-from tidelog.broker.answers import Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE, Owned
 from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
 from tidelog.broker.groups.memory import text_bytes
 from tidelog.broker.session import Session
-from tidelog.broker.work import MANY
+from tidelog.broker.work import MANY, SHORT, Work, come, loop, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -37,7 +37,7 @@ MOST_SAID_LETTERS: Final = 128 << 10
 
 def handle(
     session: Session, request: ConsumerGroupHeartbeatRequest, version: int
-) -> ConsumerGroupHeartbeatResponse | Later | Elsewhere:
+) -> ConsumerGroupHeartbeatResponse | Later | Work[ConsumerGroupHeartbeatResponse]:
     """Let a member join, stay or leave."""
     said, group = request.topic_partitions, session.broker.groups.group(request.group_id)
     if not said or group is None or request.member_id not in group.members:
@@ -45,7 +45,16 @@ def handle(
         return _answer(session, request, version, None if said is None else {})
     if len(said) <= MANY:
         return _answer(session, request, version, _owned(said))
-    return Elsewhere(lambda: OnLoop(_answer, session, request, version, _owned(said)))
+    return _answer_later(session, request, version, said)
+
+
+async def _answer_later(
+    session: Session, request: ConsumerGroupHeartbeatRequest, version: int, said: list[TopicPartitions]
+) -> ConsumerGroupHeartbeatResponse:
+    await reader(SHORT)
+    owned = _owned(said)
+    await loop()
+    return await come(_answer(session, request, version, owned))
 
 
 def _owned(said: list[TopicPartitions]) -> Owned:

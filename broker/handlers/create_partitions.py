@@ -12,8 +12,9 @@ after the other. Internal topics keep their number of partitions, by which what 
 """
 
 from collections import Counter
+from functools import partial
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused, error_code
 from tidelog.broker.maintenance import Task
@@ -38,20 +39,20 @@ ASSIGNMENT_BYTES = 300
 
 def handle(
     session: Session, request: CreatePartitionsRequest, _version: int
-) -> CreatePartitionsResponse | Later | Elsewhere | OnLoop:
+) -> CreatePartitionsResponse | Later | Work[CreatePartitionsResponse]:
     """Add the partitions on the maintenance thread."""
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(
         TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics
     )
     work = _grow_all(session.broker, request, deadline_ms)
-    return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
+    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.topics))
 
 
-def _turn_away(topics: list[CreatePartitionsTopic]) -> Work[CreatePartitionsResponse | OnLoop]:
+async def _turn_away(topics: list[CreatePartitionsTopic]) -> CreatePartitionsResponse:
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = yield from made_of_many(lambda topic: _result(topic.name, code, TOO_MANY_WAIT), topics)
-    return NO_ANSWER if results is None else CreatePartitionsResponse(results=results)
+    results = await made_of_many(lambda topic: _result(topic.name, code, TOO_MANY_WAIT), topics)
+    return CreatePartitionsResponse(results=results)
 
 
 def _grow_all(

@@ -12,9 +12,10 @@ options of a thousand topics are described in one answer. An option's value has 
 """
 
 from collections import Counter
+from functools import partial
 from typing import Final
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.creation import NewTopic
@@ -64,19 +65,21 @@ _FAILURES: Final = {
 
 def handle(
     session: Session, request: CreateTopicsRequest, _version: int
-) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
+) -> CreateTopicsResponse | Later | Work[CreateTopicsResponse]:
     """Create the topics on the maintenance thread."""
     broker = session.broker
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     work = _create_all(broker, request, deadline_ms)
-    return broker.change(session, size_bytes, work, _turn_away({topic.name for topic in request.topics}))
+    return broker.change(
+        session, size_bytes, work, partial(_turn_away, {topic.name for topic in request.topics})
+    )
 
 
-def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
+async def _turn_away(names: set[str]) -> CreateTopicsResponse:
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = yield from made_of_many(lambda name: _failure(name, code, TOO_MANY_WAIT), list(names))
-    return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
+    results = await made_of_many(lambda name: _failure(name, code, TOO_MANY_WAIT), list(names))
+    return CreateTopicsResponse(topics=results)
 
 
 def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> Task[CreateTopicsResponse]:

@@ -5,14 +5,11 @@ Behaviour: a group without members is deleted with what it has committed; answer
 members is NON_EMPTY_GROUP.
 """
 
-from collections.abc import Generator
-
-from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.groups.states import Asked
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -23,19 +20,17 @@ from tidelog.protocol.messages.delete_groups import (
 
 def handle(
     session: Session, request: DeleteGroupsRequest, _version: int
-) -> DeleteGroupsResponse | Later | NextTurn | Elsewhere:
+) -> DeleteGroupsResponse | Work[DeleteGroupsResponse]:
     """Delete groups."""
-    return in_turns(session.broker.turns, _all(session, request))
+    return _all(session, request)
 
 
-def _all(
-    session: Session, request: DeleteGroupsRequest
-) -> Generator[None, None, DeleteGroupsResponse | Later]:
+async def _all(session: Session, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     groups = session.broker.groups
     results = []
     partitions: set[Partition] = set()
     for group_id in dict.fromkeys(request.groups_names):
-        yield
+        await loop()
         code = groups.problem(group_id, is_member=False)
         group = groups.group(group_id)
         if not code and group is None:
@@ -43,17 +38,13 @@ def _all(
         elif not code and group is not None:
             code = group.deletion_problem(Asked.DELETE)
             if not code:
-                deleted = yield from groups.delete(group)
+                deleted = await groups.delete(group)
                 if isinstance(deleted, Partition):
                     partitions.add(deleted)
                 else:
                     code = deleted
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-    response = DeleteGroupsResponse(results=results)
-
-    def failed() -> DeleteGroupsResponse:
+    if not await groups.storing.are_on_disk(partitions, ANSWER_BYTES * len(results)):
         for result in results:
             result.error_code = result.error_code or ErrorCode.NOT_COORDINATOR
-        return response
-
-    return groups.storing.on_disk(partitions, response, failed, ANSWER_BYTES * len(results))  # type: ignore[no-any-return]
+    return DeleteGroupsResponse(results=results)

@@ -11,8 +11,9 @@ Departures from Kafka: the answer waits until the new start is on disk; Kafka wr
 """
 
 from collections.abc import Iterable
+from functools import partial
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
@@ -41,19 +42,19 @@ _Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
 
 def handle(
     session: Session, request: DeleteRecordsRequest, _version: int
-) -> DeleteRecordsResponse | Later | Elsewhere | OnLoop:
+) -> DeleteRecordsResponse | Later | Work[DeleteRecordsResponse]:
     """Let the logs begin later on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
     work = _delete_all(session.broker, request.topics)
-    return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
+    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.topics))
 
 
-def _turn_away(topics: list[DeleteRecordsTopic]) -> Work[DeleteRecordsResponse | OnLoop]:
+async def _turn_away(topics: list[DeleteRecordsTopic]) -> DeleteRecordsResponse:
     def refuse(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
         return _all(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
-    results = yield from made_of_many(refuse, topics)
-    return NO_ANSWER if results is None else DeleteRecordsResponse(topics=results)
+    results = await made_of_many(refuse, topics)
+    return DeleteRecordsResponse(topics=results)
 
 
 def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> Task[DeleteRecordsResponse]:

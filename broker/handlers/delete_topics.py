@@ -12,8 +12,9 @@ one, for a topic that cannot be read any more.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.maintenance import Task
@@ -36,20 +37,20 @@ TOPIC_BYTES = 400
 
 def handle(
     session: Session, request: DeleteTopicsRequest, version: int
-) -> DeleteTopicsResponse | Later | Elsewhere | OnLoop:
+) -> DeleteTopicsResponse | Later | Work[DeleteTopicsResponse]:
     """Delete the topics on the maintenance thread."""
     wanted = request.topics if version >= 6 else request.topic_names
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     broker = session.broker
     size_bytes = len(wanted) * TOPIC_BYTES
     work = _delete_all(broker, wanted, deadline_ms, session.client_id == ADMIN_CLIENT)
-    return broker.change(session, size_bytes, work, _turn_away(wanted))
+    return broker.change(session, size_bytes, work, partial(_turn_away, wanted))
 
 
-def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsResponse | OnLoop]:
+async def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> DeleteTopicsResponse:
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = yield from made_of_many(lambda each: _result(_state(each), None, code, TOO_MANY_WAIT), wanted)
-    return NO_ANSWER if results is None else DeleteTopicsResponse(responses=results)
+    results = await made_of_many(lambda each: _result(_state(each), None, code, TOO_MANY_WAIT), wanted)
+    return DeleteTopicsResponse(responses=results)
 
 
 def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:

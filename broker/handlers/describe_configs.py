@@ -15,12 +15,13 @@ has the default in hours. Kafka lists neither. Kafka also describes the options 
 their defaults, and the levels of a broker's loggers (INVALID_REQUEST here).
 """
 
-from tidelog.broker.answers import Elsewhere
+from contextlib import suppress
+
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
-from tidelog.broker.work import Lane, Work, begin
+from tidelog.broker.work import SHORT, Stopping, Work, anywhere, reader
 from tidelog.config.described import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
@@ -51,10 +52,9 @@ Table = dict[str, DescribeConfigsResourceResult]
 
 def handle(
     session: Session, request: DescribeConfigsRequest, _version: int
-) -> DescribeConfigsResponse | Elsewhere:
+) -> DescribeConfigsResponse | Work[DescribeConfigsResponse]:
     """Describe each resource asked for, once for each set of keys."""
-    work = _respond(session.broker, request)
-    return Elsewhere(work) if _is_large(request) else begin(work)
+    return _respond(session.broker, request)
 
 
 def _is_large(request: DescribeConfigsRequest) -> bool:
@@ -66,8 +66,10 @@ def _is_large(request: DescribeConfigsRequest) -> bool:
     return len(names) * OPTIONS + wanted > MOST_AT_ONCE
 
 
-def _respond(broker: Broker, request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
-    lane = yield Lane.LOOP
+async def _respond(broker: Broker, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    if _is_large(request):
+        with suppress(Stopping):
+            await reader(SHORT)
     by_resource: dict[tuple[int, str], dict[tuple[str, ...], DescribeConfigsResource]] = {}
     for resource in request.resources:
         key_sets = by_resource.setdefault((resource.resource_type, resource.resource_name), {})
@@ -78,8 +80,7 @@ def _respond(broker: Broker, request: DescribeConfigsRequest) -> Work[DescribeCo
         table: Table | None = None
         for keys, resource in key_sets.items():
             try:
-                if lane is Lane.NONE:
-                    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "not described, the broker stops")
+                await anywhere()
                 if left_bytes > 0:
                     table = table or _table(broker, resource, request)
                     result, size_bytes = _describe(resource, table, keys)
@@ -90,7 +91,9 @@ def _respond(broker: Broker, request: DescribeConfigsRequest) -> Work[DescribeCo
                 results.append(result)
             except Refused as refused:
                 results.append(_failure(resource, refused.code, str(refused)))
-            lane = yield Lane.LOOP
+            except Stopping:
+                code = ErrorCode.REQUEST_TIMED_OUT
+                results.append(_failure(resource, code, "not described, the broker stops"))
     return DescribeConfigsResponse(results=results)
 
 

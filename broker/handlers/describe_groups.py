@@ -7,14 +7,11 @@ the leader has assigned. A consumer group is answered as one that is not there, 
 those. A group is described once, however often it is named.
 """
 
-from collections.abc import Generator
-
-from tidelog.broker.answers import Elsewhere, NextTurn
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.states import DEAD, STABLE
 from tidelog.broker.session import Session
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -28,19 +25,17 @@ NOT_FOUND_SINCE = 6
 
 def handle(
     session: Session, request: DescribeGroupsRequest, version: int
-) -> DescribeGroupsResponse | NextTurn | Elsewhere:
+) -> DescribeGroupsResponse | Work[DescribeGroupsResponse]:
     """Describe groups."""
-    return in_turns(session.broker.turns, _all(session, request, version))
+    return _all(session, request, version)
 
 
-def _all(
-    session: Session, request: DescribeGroupsRequest, version: int
-) -> Generator[None, None, DescribeGroupsResponse]:
+async def _all(session: Session, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
     groups = session.broker.groups
     described = []
     # A group is described once, however often it is named: a few bytes would ask for all of it again.
     for group_id in dict.fromkeys(request.groups):
-        yield
+        await loop()
         code = groups.problem(group_id, is_member=False)
         group = groups.group(group_id)
         if code:
@@ -52,7 +47,7 @@ def _all(
             why = "not found" if group is None else "is not a classic group"
             answer.error_message = f"Group {group_id} {why}." if is_said else None
         else:
-            answer = yield from _describe(group)
+            answer = await _describe(group)
         if request.include_authorized_operations and not answer.error_code:
             answer.authorized_operations = GROUP_OPERATIONS
         described.append(answer)
@@ -71,7 +66,7 @@ def _missing(group_id: str, code: ErrorCode, state: str) -> DescribedGroup:
     )
 
 
-def _describe(group: ClassicGroup) -> Generator[None, None, DescribedGroup]:
+async def _describe(group: ClassicGroup) -> DescribedGroup:
     is_stable, protocol = group.state is STABLE, group.protocol
     answer = DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -83,7 +78,7 @@ def _describe(group: ClassicGroup) -> Generator[None, None, DescribedGroup]:
         authorized_operations=NOT_ASKED,
     )
     for member in list(group):
-        yield
+        await loop()
         answer.members.append(
             DescribedGroupMember(
                 member_id=member.id,

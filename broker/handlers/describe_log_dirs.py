@@ -9,11 +9,10 @@ and free space are told.
 
 from collections.abc import Iterator
 
-from tidelog.broker.answers import Elsewhere, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, MANY, NONE, SHORT, Work
+from tidelog.broker.work import LONG, MANY, SHORT, Work, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,28 +29,26 @@ UNKNOWN = -1
 _Asked = Iterator[tuple[Topic, list[int]]]
 
 
-def handle(session: Session, request: DescribeLogDirsRequest, _version: int) -> Elsewhere:
+def handle(session: Session, request: DescribeLogDirsRequest, _version: int) -> Work[DescribeLogDirsResponse]:
     """Describe the folder on a reader thread, which may wait for the disk to say how full it is."""
     broker = session.broker
     # All topics belong to the event loop: a reader thread gets them as they are now.
-    return Elsewhere(_respond(broker, request, broker.topics.all()))
+    return _respond(broker, request, broker.topics.all())
 
 
-def _respond(
+async def _respond(
     broker: Broker, request: DescribeLogDirsRequest, every_topic: tuple[Topic, ...]
-) -> Work[DescribeLogDirsResponse | OnLoop]:
+) -> DescribeLogDirsResponse:
     size = sum(1 + len(asked.partitions) for asked in request.topics or ())
-    lane = yield LONG if size > MANY else SHORT
+    await reader(LONG if size > MANY else SHORT)
     left = MANY
     topics = []
     for topic, numbers in _asked(broker, request, every_topic):
         topics.append(DescribeLogDirsTopic(name=topic.name, partitions=_sizes(topic, numbers)))
         left -= 1 + len(numbers)
-        if left <= 0 and lane is not NONE:
+        if left <= 0:
             left = MANY
-            lane = yield LONG
-        if lane is NONE:
-            break
+            await reader(LONG)
     folder = broker.logs.directory
     try:
         total_bytes, usable_bytes = files.space_bytes(folder)

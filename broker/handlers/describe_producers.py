@@ -8,10 +8,9 @@ INVALID_REQUEST.
 Departures from Kafka: the time of a producer is that of the append, not that of its last record; an answer has a bound.
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, LOOP, NONE, Work, begin
+from tidelog.broker.work import LONG, Work, anywhere, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -29,26 +28,22 @@ MOST_AT_ONCE = 500
 
 def handle(
     session: Session, request: DescribeProducersRequest, _version: int
-) -> DescribeProducersResponse | Elsewhere | OnLoop:
+) -> DescribeProducersResponse | Work[DescribeProducersResponse]:
     """Describe the producers of each partition; on a reader thread where they are many."""
-    return begin(_respond(session.broker.topics.by_name, request))
+    return _respond(session.broker.topics.by_name, request)
 
 
-def _respond(
-    by_name: dict[str, Topic], request: DescribeProducersRequest
-) -> Work[DescribeProducersResponse | OnLoop]:
+async def _respond(by_name: dict[str, Topic], request: DescribeProducersRequest) -> DescribeProducersResponse:
     left = MOST_PRODUCERS
     topics = []
     for asked in request.topics:
-        if (yield LOOP) is NONE:
-            return NO_ANSWER
+        await anywhere()
         topic = by_name.get(asked.name)
         partitions = []
         for number in asked.partition_indexes:
             partition = topic.partition(number) if topic is not None else None
             count = len(partition.log.producers.producers) if partition is not None else 0
-            if (yield LOOP if count <= MOST_AT_ONCE else LONG) is NONE:
-                return NO_ANSWER
+            await (anywhere() if count <= MOST_AT_ONCE else reader(LONG))
             if partition is None:
                 partitions.append(_failed(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
                 continue

@@ -7,13 +7,12 @@ is created. A cursor that is not among the topics asked for, or has a negative p
 topic.
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, LOOP, NONE, Work, begin, made_of_many
+from tidelog.broker.work import LONG, Work, anywhere, made_of_many, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -32,13 +31,13 @@ MOST_AT_ONCE = 250
 
 def handle(
     session: Session, request: DescribeTopicPartitionsRequest, _version: int
-) -> DescribeTopicPartitionsResponse | Elsewhere | OnLoop:
+) -> DescribeTopicPartitionsResponse | Work[DescribeTopicPartitionsResponse]:
     """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
     broker = session.broker
     if _is_bad_cursor(request):
-        return begin(_refuse(request))
+        return _refuse(request)
     by_name = {topic.name: topic for topic in broker.topics.all()} if not request.topics else None
-    return begin(_respond(broker, request, by_name))
+    return _respond(broker, request, by_name)
 
 
 def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
@@ -49,18 +48,18 @@ def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
     return cursor.partition_index < 0 or not is_asked
 
 
-def _refuse(request: DescribeTopicPartitionsRequest) -> Work[DescribeTopicPartitionsResponse | OnLoop]:
-    topics = yield from made_of_many(
+async def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    topics = await made_of_many(
         lambda asked: _failed(asked.name, ErrorCode.INVALID_REQUEST, NOT_ASKED), request.topics
     )
-    return NO_ANSWER if topics is None else DescribeTopicPartitionsResponse(topics=topics)
+    return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _respond(
+async def _respond(
     broker: Broker, request: DescribeTopicPartitionsRequest, every_topic: dict[str, Topic] | None
-) -> Work[DescribeTopicPartitionsResponse | OnLoop]:
+) -> DescribeTopicPartitionsResponse:
     names = every_topic if every_topic is not None else {asked.name for asked in request.topics}
-    lane = yield LOOP if len(names) <= MOST_AT_ONCE else LONG
+    await (anywhere() if len(names) <= MOST_AT_ONCE else reader(LONG))
     by_name = every_topic if every_topic is not None else broker.topics.by_name
     cursor = request.cursor or Cursor(topic_name="", partition_index=0)
     left = max(min(request.response_partition_limit, MOST_PARTITIONS), 1)
@@ -72,19 +71,17 @@ def _respond(
             break
         topic = by_name.get(name)
         if topic is None:
-            lane = yield LOOP
+            await anywhere()
             topics.append(_missing(name))
         else:
             first = cursor.partition_index if name == cursor.topic_name else 0
             end = min(first + left, len(topic.partitions))
-            lane = yield LOOP if end - first <= MOST_AT_ONCE else LONG
+            await (anywhere() if end - first <= MOST_AT_ONCE else reader(LONG))
             topics.append(_describe(broker, topic, range(first, end)))
             left -= max(end - first, 0)
             if end < len(topic.partitions):
                 next_cursor = Cursor(topic_name=name, partition_index=end)
                 break
-        if lane is NONE:
-            return NO_ANSWER
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
 

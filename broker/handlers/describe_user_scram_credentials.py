@@ -8,9 +8,8 @@ RESOURCE_NOT_FOUND, one that stands twice DUPLICATE_RESOURCE, as Kafka does.
 from collections import Counter
 from collections.abc import Sequence
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
-from tidelog.broker.work import LONG, LOOP, MANY, NONE, Work, begin, made_of_many
+from tidelog.broker.work import LONG, MANY, Work, anywhere, made_of_many, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -22,18 +21,15 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
 
 def handle(
     _session: Session, request: DescribeUserScramCredentialsRequest, _version: int
-) -> DescribeUserScramCredentialsResponse | Elsewhere | OnLoop:
+) -> DescribeUserScramCredentialsResponse | Work[DescribeUserScramCredentialsResponse]:
     """Say of each user that there is no such."""
-    return begin(_respond(request.users or []))
+    return _respond(request.users or [])
 
 
-def _respond(users: Sequence[UserName]) -> Work[DescribeUserScramCredentialsResponse | OnLoop]:
-    if (yield LOOP if len(users) <= MANY else LONG) is NONE:
-        return NO_ANSWER
+async def _respond(users: Sequence[UserName]) -> DescribeUserScramCredentialsResponse:
+    await (anywhere() if len(users) <= MANY else reader(LONG))
     times = Counter(user.name for user in users)
-    results = yield from made_of_many(_result, list(times.items()))
-    if results is None:
-        return NO_ANSWER
+    results = await made_of_many(_result, list(times.items()))
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE, error_message=None, results=results
     )

@@ -5,10 +5,9 @@ Behaviour: this node leads every partition, and there is no other: ELECTION_NOT_
 all partitions are asked about, those that need no election are left out, as in Kafka: the answer is empty.
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LOOP, NONE, Work, begin
+from tidelog.broker.work import Work, anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -22,27 +21,25 @@ PREFERRED, UNCLEAN = 0, 1
 
 def handle(
     session: Session, request: ElectLeadersRequest, version: int
-) -> ElectLeadersResponse | Elsewhere | OnLoop:
+) -> ElectLeadersResponse | Work[ElectLeadersResponse]:
     """Say of each partition that it has its leader; on a reader thread where they are many."""
-    return begin(_respond(session.broker.topics.by_name, request, version))
+    return _respond(session.broker.topics.by_name, request, version)
 
 
-def _respond(
+async def _respond(
     by_name: dict[str, Topic], request: ElectLeadersRequest, version: int
-) -> Work[ElectLeadersResponse | OnLoop]:
+) -> ElectLeadersResponse:
     if request.election_type not in (PREFERRED, UNCLEAN):
         # Version 0 has no such field, and so no such fault.
         code = ErrorCode.INVALID_REQUEST if version else ErrorCode.NONE
         return ElectLeadersResponse(error_code=code, replica_election_results=[])
     results = []
     for asked in request.topic_partitions or ():
-        if (yield LOOP) is NONE:
-            return NO_ANSWER
+        await anywhere()
         topic = by_name.get(asked.topic)
         partitions = []
         for number in asked.partitions:
-            if (yield LOOP) is NONE:
-                return NO_ANSWER
+            await anywhere()
             partitions.append(_result(topic, number))
         results.append(ReplicaElectionResult(topic=asked.topic, partition_result=partitions))
     return ElectLeadersResponse(replica_election_results=results)

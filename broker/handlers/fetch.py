@@ -21,12 +21,13 @@ that Kafka wrote, `read_committed` gives the records of aborted and open transac
 The import and the start of the broker warn of such a log.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 from zlib import crc32
 
-from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, InSession, Opening
@@ -34,7 +35,20 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Waiters
-from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, as_work, begin
+from tidelog.broker.work import (
+    LONG,
+    LOOP,
+    SHORT,
+    SOURCES,
+    Lane,
+    Stopping,
+    Work,
+    anywhere,
+    come,
+    leaving,
+    loop,
+    reader,
+)
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -95,8 +109,8 @@ def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
     return request
 
 
-def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Later | Elsewhere:
-    """Answer now, or park the fetch."""
+def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Work[FetchResponse]:
+    """Answer now, or wait for more."""
     broker = session.broker
     asked: InSession | Opening | None = None
     if request.session_epoch != FINAL_EPOCH or request.session_id:
@@ -108,14 +122,65 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
         _turn(request)
     if asked is not None and not asked.news:  # as in most polls: nobody looks for anything then
         waits = request.min_bytes > 0 and request.max_wait_ms > 0
-        return _park(broker, request, version, session, asked) if waits else asked.answer([])
+        return _wait(broker, request, version, asked, None) if waits else asked.answer([])
     fetch = _Fetch(broker, request, version, asked)
-    left = fetch.begin(broker, request, version)
-    if left is not None:
-        return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
-    if fetch.is_enough(request):
-        return fetch.load(broker, session)
-    return _park(broker, request, version, session, asked, fetch)
+    if fetch.looks_at_once(broker, request, version):
+        if not fetch.is_enough(request):
+            return _wait(broker, request, version, asked, fetch)
+        if fetch.is_in_memory():
+            return fetch.answer()
+        return fetch.load()
+    return _look(broker, request, version, asked, fetch)
+
+
+async def _look(
+    broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None, fetch: "_Fetch"
+) -> FetchResponse:
+    """Look at all partitions; answer what they have, or wait for more."""
+    while True:
+        await fetch.look(broker, request, version)
+        if fetch.is_enough(request):
+            return await fetch.load()
+        await loop()
+        if not fetch.has_more:  # since: a waiter would not be told of that
+            return await _wait(broker, request, version, asked, fetch)
+        fetch = _Fetch(broker, request, version, asked)
+
+
+async def _wait(
+    broker: Broker,
+    request: FetchRequest,
+    version: int,
+    asked: InSession | Opening | None,
+    fetch: "_Fetch | None",
+) -> FetchResponse:
+    """Wait for more than a fetch has found, if anything was looked for; then answer what there is."""
+    await _parked(broker, request, asked, fetch)
+    # What there is then is read when the answers before it have left.
+    await leaving()
+    if asked is not None and not asked.news:
+        return await come(asked.answer([]))
+    fetch = _Fetch(broker, request, version, asked)
+    await fetch.look(broker, request, version)
+    return await fetch.load()
+
+
+def _parked(
+    broker: Broker, request: FetchRequest, asked: InSession | Opening | None, fetch: "_Fetch | None"
+) -> FetchWaiter:
+    missing_bytes, weight_bytes = request.min_bytes, PARKED_WEIGHT_BYTES
+    places: Sequence[Waiters] = ()
+    if fetch is not None:
+        missing_bytes -= fetch.size_bytes
+        places = [partition.waiters for partition, _, _ in fetch.pieces]
+        if len(places) > 1:
+            # The largest leaves room for another request: a connection that takes none does not see its client leave.
+            weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
+    size = 0 if asked is None else asked.size
+    waiter = FetchWaiter(broker.parked, places, missing_bytes, request.max_wait_ms, True, weight_bytes, size)
+    if asked is not None:
+        asked.wait(waiter)
+    return waiter
 
 
 def _in_session(
@@ -150,69 +215,6 @@ def _turn(request: FetchRequest) -> None:
 def _turned(items: list[T], chance: int) -> list[T]:
     start = chance % (len(items) or 1)
     return items[start:] + items[:start]
-
-
-def _park(
-    broker: Broker,
-    request: FetchRequest,
-    version: int,
-    owner: Hashable,
-    asked: InSession | Opening | None,
-    fetch: "_Fetch | None" = None,
-) -> FetchWaiter:
-    """Wait for more than a fetch has found, if anything was looked for."""
-    missing_bytes, weight_bytes = request.min_bytes, PARKED_WEIGHT_BYTES
-    places: Sequence[Waiters] = ()
-    if fetch is not None:
-        missing_bytes -= fetch.size_bytes
-        places = [partition.waiters for partition, _, _ in fetch.pieces]
-        if len(places) > 1:
-            # The largest leaves room for another request: a connection that takes none does not see its client leave.
-            weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
-    size = 0 if asked is None else asked.size
-    # What there is then is read when the answers before it have left.
-    again = OnLoop(fetch_again, broker, request, version, owner, asked)
-    waiter = FetchWaiter(broker.parked, places, missing_bytes, request.max_wait_ms, again, weight_bytes, size)
-    if asked is not None:
-        asked.wait(waiter)
-    return waiter
-
-
-def _look_on(
-    broker: Broker, request: FetchRequest, version: int, owner: Hashable, fetch: "_Fetch", left: Work[None]
-) -> Work[FetchResponse | OnLoop]:
-    """Go on with a fetch. Reader thread."""
-    yield from left
-    if fetch.is_enough(request):
-        return fetch.load_cold()
-
-    def park() -> FetchWaiter | Elsewhere:
-        if fetch.has_more:  # since: nobody would tell the waiter
-            again = _Fetch(broker, request, version, fetch.asked)
-            look = again.look(broker, request, version)
-            return Elsewhere(_look_on(broker, request, version, owner, again, look))
-        return _park(broker, request, version, owner, fetch.asked, fetch)
-
-    return OnLoop(park)
-
-
-def fetch_again(
-    broker: Broker, request: FetchRequest, version: int, owner: Hashable, asked: "InSession | Opening | None"
-) -> FetchResponse | Later:
-    """Answer a fetch that has waited long enough with what is there."""
-    if asked is not None and not asked.news:
-        return asked.answer([])
-    fetch = _Fetch(broker, request, version, asked)
-    left = fetch.begin(broker, request, version)
-    if left is None:
-        return fetch.load(broker, owner)
-    return broker.readers.submit(_load(fetch, left), owner)
-
-
-def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse | OnLoop]:
-    """Do what is left of a fetch that waits for nothing. Reader thread."""
-    yield from as_work(left.make)
-    return fetch.load_cold()
 
 
 class _Fetch:
@@ -259,59 +261,68 @@ class _Fetch:
         self.size_bytes = 0
         self.failed = False
 
-    def begin(self, broker: Broker, request: FetchRequest, version: int) -> Elsewhere | None:
-        """Look at the partitions of the request on the event loop; return what is left for a reader thread."""
+    def looks_at_once(self, broker: Broker, request: FetchRequest, version: int) -> bool:
+        """Look at one partition at most, if that takes neither the disk nor long; tell whether it was done."""
         topics = request.topics
-        if len(topics) == 1 and len(topics[0].partitions) == 1:
-            wanted = topics[0]
-            topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
-            try:
-                answer = self._look_at(topic, wanted.partitions[0], version, LOOP)
-            except (NotInMemory, TakesLong):
-                pass
-            else:
-                self._topics = [
-                    FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
-                ]
-                return None
-        return begin(self.look(broker, request, version)) if topics else None
-
-    def look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
-        """Look at each partition of the request, which is to be the one that this was made for."""
+        if len(topics) != 1 or len(topics[0].partitions) != 1:
+            return not topics
+        wanted = topics[0]
+        topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
         try:
-            yield from self._look(broker, request, version)
+            answer = self._look_at(topic, wanted.partitions[0], version, LOOP)
+        except (NotInMemory, TakesLong):
+            return False
+        self._topics = [
+            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
+        ]
+        return True
+
+    async def look(self, broker: Broker, request: FetchRequest, version: int) -> None:
+        """Look at each partition of the request, which is to be the one that this was made for."""
+        if self.looks_at_once(broker, request, version):
+            return
+        try:
+            await self._look(broker, request, version)
         finally:
             if self._holds_bytes:
                 self._held.total_bytes -= self._holds_bytes
 
-    def _look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
+    async def _look(self, broker: Broker, request: FetchRequest, version: int) -> None:
         count = 0
-        lane = yield LOOP
         for wanted in request.topics:
             topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
             answers = []
             for want in wanted.partitions:
-                if count >= STEP_PARTITIONS:
-                    lane = yield LOOP
-                    count = 0
-                count += 1
-                answer = None
-                while answer is None:
-                    try:
-                        answer = self._look_at(topic, want, version, lane)
-                        break
-                    except NotInMemory:
-                        needed = SHORT
-                    except TakesLong:
-                        needed = LONG
-                    # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
-                    lane = yield needed
-                if self._conversion is not None:
-                    answer = yield from self._convert(answer, *self._conversion)
+                try:
+                    if count % STEP_PARTITIONS == 0:
+                        lane = await anywhere()
+                    count += 1
+                    answer, lane = await self._look_wherever(topic, want, version, lane)
+                except Stopping:
+                    partition = topic.partition(want.partition) if topic else None
+                    answer = self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
                 answers.append(answer)
             self._topics.append(
                 FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
             )
+
+    async def _look_wherever(
+        self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane
+    ) -> tuple[PartitionData, Lane]:
+        """Look at one partition in a lane where that can be done; return which that was."""
+        while True:
+            try:
+                answer = self._look_at(topic, want, version, lane)
+                break
+            except NotInMemory:
+                needed = SHORT
+            except TakesLong:
+                needed = LONG
+            # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+            lane = await reader(needed)
+        if self._conversion is not None:
+            answer = await self._convert(answer, *self._conversion)
+        return answer, lane
 
     def _look_at(self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane) -> PartitionData:
         """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
@@ -320,8 +331,6 @@ class _Fetch:
             return self._failure(want.partition, missing(topic, version >= IDS_SINCE))
         if version < ZSTD_SINCE and topic.config.compression_type == "zstd":
             return self._failure(want.partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, partition)
-        if lane is NONE:
-            return self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
         if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
             return self._failure(want.partition, problem)
         return self._read(partition, want, lane)
@@ -372,9 +381,9 @@ class _Fetch:
         self.pieces.append((partition, end, answer))
         return answer
 
-    def _convert(
+    async def _convert(
         self, answer: PartitionData, partition: Partition, end: int, steps: Iterator[bytearray | FileSlice]
-    ) -> Work[PartitionData]:
+    ) -> PartitionData:
         """Put records of an older format into an answer, step by step."""
         self._conversion = None
         if not self._holds_bytes:
@@ -388,12 +397,11 @@ class _Fetch:
                     records = made
                 else:
                     data += made
-                if not self._held.is_full and (yield LONG) is NONE:
-                    if not records:
-                        return self._failure(
-                            answer.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition
-                        )
-                    break
+                if not self._held.is_full:
+                    await reader(LONG)
+        except Stopping:
+            if not records:
+                raise
         except (StorageError, RecordsError) as error:
             return self._failure(answer.partition_index, error_code(error), partition)
         answer.records = records
@@ -432,22 +440,33 @@ class _Fetch:
             self.asked is not None and self.asked.has_grown
         )
 
-    def load(self, broker: Broker, owner: Hashable) -> FetchResponse | Later:
-        """Return the response with the bytes of its slices: at once where they are in memory, later where not."""
+    def is_in_memory(self) -> bool:
+        """Read the bytes of the slices, unless they are many; tell whether none of them has to come from the disk."""
         if self.size_bytes <= AT_ONCE_BYTES:
             for _, _, answer in self.pieces:
                 records = answer.records
                 if isinstance(records, FileSlice):
                     data = records.read_nowait()
                     if data is None:
-                        return broker.readers.submit(self.load_cold, owner)
+                        return False
                     answer.records = data
-        if self.asked is not None:
-            return self.asked.answer(self._topics)
-        return FetchResponse(responses=self._topics)
+        return True
 
-    def load_cold(self) -> FetchResponse | OnLoop:
-        """Return the response with the bytes of its slices, waiting for the disk. Reader thread."""
+    async def load(self) -> FetchResponse:
+        """Return the response with the bytes of its slices; what is not in memory is read by a reader thread."""
+        is_cold = True
+        with suppress(Stopping):
+            if await anywhere() is LOOP:
+                is_cold = not self.is_in_memory()
+                if is_cold:
+                    await reader(SHORT)
+        if is_cold:
+            self._read_cold()
+        if self.asked is not None:
+            await loop()
+        return await come(self.answer())
+
+    def _read_cold(self) -> None:
         if self.size_bytes <= AT_ONCE_BYTES:
             for _, _, answer in self.pieces:
                 if isinstance(answer.records, FileSlice):
@@ -455,6 +474,9 @@ class _Fetch:
                         answer.records = answer.records.read()
                     except StorageError as error:
                         answer.records, answer.error_code = EMPTY, error_code(error)
+
+    def answer(self) -> FetchResponse | Work[FetchResponse]:
+        """Return the response, once its bytes are in memory. Event loop."""
         if self.asked is not None:
-            return OnLoop(self.asked.answer, self._topics)
+            return self.asked.answer(self._topics)
         return FetchResponse(responses=self._topics)

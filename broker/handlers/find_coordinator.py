@@ -20,11 +20,10 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users s
 import logging
 from collections.abc import Sequence
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.codes import NO_TRANSACTIONS
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, begin, made_of_many
+from tidelog.broker.work import Work, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.find_coordinator import (
     Coordinator,
@@ -40,12 +39,12 @@ SEVERAL_SINCE = 4
 
 def handle(
     session: Session, request: FindCoordinatorRequest, version: int
-) -> FindCoordinatorResponse | Elsewhere | OnLoop:
+) -> FindCoordinatorResponse | Work[FindCoordinatorResponse]:
     """Say who looks after groups."""
     if request.key_type == TRANSACTION:
         lines.log(_log, logging.WARNING, session.address, NO_TRANSACTIONS + " peer=%s", session.peer)
     if version >= SEVERAL_SINCE:
-        return begin(_all(session, request.coordinator_keys, request.key_type))
+        return _all(session, request.coordinator_keys, request.key_type)
     found = _find(session, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -56,9 +55,9 @@ def handle(
     )
 
 
-def _all(session: Session, keys: Sequence[str], key_type: int) -> Work[FindCoordinatorResponse | OnLoop]:
-    found = yield from made_of_many(lambda key: _find(session, key, key_type), keys)
-    return NO_ANSWER if found is None else FindCoordinatorResponse(coordinators=found)
+async def _all(session: Session, keys: Sequence[str], key_type: int) -> FindCoordinatorResponse:
+    found = await made_of_many(lambda key: _find(session, key, key_type), keys)
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _find(session: Session, key: str, key_type: int) -> Coordinator:

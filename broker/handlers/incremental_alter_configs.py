@@ -14,7 +14,7 @@ which Kafka keeps for a broker. There are no options of loggers, client metrics 
 
 from functools import partial
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.answers import Later
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import (
     OPTION_BYTES,
@@ -43,20 +43,20 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def handle(
     session: Session, request: IncrementalAlterConfigsRequest, _version: int
-) -> IncrementalAlterConfigsResponse | Later | Elsewhere | OnLoop:
+) -> IncrementalAlterConfigsResponse | Later | Work[IncrementalAlterConfigsResponse]:
     """Change the resources on the maintenance thread."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in request.resources)
     work = _change(session, request)
-    return session.broker.change(session, size_bytes, work, _turn_away(request.resources))
+    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.resources))
 
 
-def _turn_away(resources: list[AlterConfigsResource]) -> Work[IncrementalAlterConfigsResponse | OnLoop]:
+async def _turn_away(resources: list[AlterConfigsResource]) -> IncrementalAlterConfigsResponse:
     def refuse(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
         code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         return _result(Outcome(code, TOO_MANY_WAIT, resource.resource_type, resource.resource_name))
 
-    results = yield from made_of_many(refuse, resources)
-    return NO_ANSWER if results is None else IncrementalAlterConfigsResponse(responses=results)
+    results = await made_of_many(refuse, resources)
+    return IncrementalAlterConfigsResponse(responses=results)
 
 
 def _change(

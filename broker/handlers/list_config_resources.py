@@ -6,10 +6,9 @@ there are no resources. Version 0 asks for client metrics only. A type that ther
 Departures from Kafka: the broker's loggers are not listed: they have no options here.
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, begin, made_of_many
+from tidelog.broker.work import Work, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -22,7 +21,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 def handle(
     session: Session, request: ListConfigResourcesRequest, version: int
-) -> ListConfigResourcesResponse | Elsewhere | OnLoop:
+) -> ListConfigResourcesResponse | Work[ListConfigResourcesResponse]:
     """List the resources; on a reader thread where they are many."""
     known = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP} if version else {CLIENT_METRICS}
     types = set(request.resource_types) or known
@@ -31,14 +30,12 @@ def handle(
     broker = session.broker
     topics = broker.topics.all() if TOPIC in types else ()
     nodes = [str(broker.node_id)] if BROKER in types else []
-    return begin(_respond(topics, nodes))
+    return _respond(topics, nodes)
 
 
-def _respond(topics: tuple[Topic, ...], nodes: list[str]) -> Work[ListConfigResourcesResponse | OnLoop]:
+async def _respond(topics: tuple[Topic, ...], nodes: list[str]) -> ListConfigResourcesResponse:
     brokers = [ConfigResource(resource_name=node, resource_type=BROKER) for node in nodes]
-    found = yield from made_of_many(
+    found = await made_of_many(
         lambda topic: ConfigResource(resource_name=topic.name, resource_type=TOPIC), topics
     )
-    if found is None:
-        return NO_ANSWER
     return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=[*brokers, *found])

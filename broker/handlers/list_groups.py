@@ -4,12 +4,9 @@ Versions: 0-5 (4: by state, KIP-518; 5: by type, KIP-848).
 Behaviour: all groups, or those in one of the states and of one of the types that are asked for, in any case of letters.
 """
 
-from collections.abc import Generator
-
-from tidelog.broker.answers import Elsewhere, NextTurn
 from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.session import Session
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 ANY_GROUP = "-"  # which groups there are is no matter of one of them
@@ -17,19 +14,19 @@ ANY_GROUP = "-"  # which groups there are is no matter of one of them
 
 def handle(
     session: Session, request: ListGroupsRequest, _version: int
-) -> ListGroupsResponse | NextTurn | Elsewhere:
+) -> ListGroupsResponse | Work[ListGroupsResponse]:
     """List groups."""
-    return in_turns(session.broker.turns, _all(session.broker.groups, request))
+    return _all(session.broker.groups, request)
 
 
-def _all(groups: Coordinator, request: ListGroupsRequest) -> Generator[None, None, ListGroupsResponse]:
+async def _all(groups: Coordinator, request: ListGroupsRequest) -> ListGroupsResponse:
     if code := groups.problem(ANY_GROUP):
         return ListGroupsResponse(error_code=code, groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     listed = []
     for group in list(groups.groups.values()):
-        yield
+        await loop()
         is_asked = not states or group.state.value.lower() in states
         if is_asked and (not types or group.kind.lower() in types):
             listed.append(

@@ -14,13 +14,13 @@ exactly.
 """
 
 from collections import Counter
+from contextlib import suppress
 
-from tidelog.broker.answers import Elsewhere
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, begin
+from tidelog.broker.work import LONG, LOOP, SHORT, SOURCES, Lane, Stopping, Work, anywhere, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -58,7 +58,9 @@ _SINCE = {
 }
 
 
-def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse | Elsewhere:
+def handle(
+    session: Session, request: ListOffsetsRequest, version: int
+) -> ListOffsetsResponse | Work[ListOffsetsResponse]:
     """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
     topics = request.topics
     if len(topics) == 1 and len(topics[0].partitions) == 1:
@@ -72,10 +74,10 @@ def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListO
             return ListOffsetsResponse(
                 topics=[ListOffsetsTopicResponse(name=asked.name, partitions=[answer])]
             )
-    return begin(_respond(session.broker, request, version))
+    return _respond(session.broker, request, version)
 
 
-def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
+async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
     """Answer any number of partitions, in steps; what is asked again is looked up once."""
     by_name = broker.topics.by_name
     topics = []
@@ -89,29 +91,40 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
         else:
             times = None
         answers = []
-        yield LOOP  # It may have no partitions, as may all the others.
+        with suppress(Stopping):
+            await anywhere()  # It may have no partitions, as may all the others.
         for index, want in wanted.items():
-            lane = yield LOOP
             if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
                 continue
             question = asked.name, index, want.current_leader_epoch, want.timestamp, want.max_num_offsets
             answer = known.get(question)
-            while answer is None:
+            if answer is None:
                 try:
-                    answer = _answer(topic, want, request.isolation_level, version, lane)
-                    break
-                except NotInMemory:
-                    needed = SHORT
-                except TakesLong:
-                    needed = LONG
-                # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
-                lane = yield needed
+                    answer = await _look_up(topic, want, request.isolation_level, version)
+                except Stopping:
+                    answer = _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if are_asked_again:
                 known[question] = answer
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+async def _look_up(
+    topic: Topic | None, want: ListOffsetsPartition, isolation_level: int, version: int
+) -> ListOffsetsPartitionResponse:
+    """Answer for one partition, in the first lane where that can be done."""
+    lane = await anywhere()
+    while True:
+        try:
+            return _answer(topic, want, isolation_level, version, lane)
+        except NotInMemory:
+            needed = SHORT
+        except TakesLong:
+            needed = LONG
+        # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+        lane = await reader(needed)
 
 
 def _answer(
@@ -128,8 +141,6 @@ def _answer(
         return _failure(want, ErrorCode.KAFKA_STORAGE_ERROR)
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
-    if lane is NONE:
-        return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         if version == 0:
             offsets = by_time.offsets_before(partition.log, timestamp, want.max_num_offsets, SOURCES[lane])

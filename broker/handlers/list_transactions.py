@@ -8,9 +8,8 @@ Departures from Kafka: a pattern that is no regular expression matches nothing, 
 
 from collections.abc import Sequence
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, begin, made_of_many
+from tidelog.broker.work import Work, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -30,15 +29,13 @@ STATES = frozenset(
 
 def handle(
     _session: Session, request: ListTransactionsRequest, _version: int
-) -> ListTransactionsResponse | Elsewhere | OnLoop:
+) -> ListTransactionsResponse | Work[ListTransactionsResponse]:
     """Say that there are none; on a reader thread where many states are asked for."""
-    return begin(_respond(request.state_filters))
+    return _respond(request.state_filters)
 
 
-def _respond(states: Sequence[str]) -> Work[ListTransactionsResponse | OnLoop]:
-    found = yield from made_of_many(lambda state: None if state in STATES else state, states)
-    if found is None:
-        return NO_ANSWER
+async def _respond(states: Sequence[str]) -> ListTransactionsResponse:
+    found = await made_of_many(lambda state: None if state in STATES else state, states)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[state for state in found if state is not None],

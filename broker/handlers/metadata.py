@@ -14,16 +14,17 @@ never updates its metadata again, so one with a SubscriptionPattern would stop o
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
-from tidelog.broker.answers import Elsewhere, Later
+from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide, name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, SHORT, Work
+from tidelog.broker.work import LONG, SHORT, Stopping, Work, come, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -51,7 +52,9 @@ MOST_BRIEF = 2000
 Failures = dict[str, ErrorCode]
 
 
-def handle(session: Session, request: MetadataRequest, version: int) -> MetadataResponse | Later | Elsewhere:
+def handle(
+    session: Session, request: MetadataRequest, version: int
+) -> MetadataResponse | Later | Work[MetadataResponse]:
     """Describe the broker and the topics asked for, creating those that may be."""
     broker = session.broker
     answer = partial(_answer_at_once_or_elsewhere, session, request, version)
@@ -64,22 +67,30 @@ def handle(session: Session, request: MetadataRequest, version: int) -> Metadata
     if count <= 0:
         return answer(failures)
     held = broker.queued_topics.hold(session, count * NAME_BYTES)
-    return broker.maintenance.submit(
-        _create(broker, new[:count], failures), owner=session, answer=answer, held=held, can_wait=True
+    creating = broker.maintenance.submit(
+        _create(broker, new[:count], failures), owner=session, held=held, can_wait=True
     )
+    return _answer_when_created(creating, answer)
+
+
+async def _answer_when_created(
+    creating: Later, answer: Callable[[Failures], MetadataResponse | Work[MetadataResponse]]
+) -> MetadataResponse:
+    return await come(answer(await creating))
 
 
 def _answer_at_once_or_elsewhere(
     session: Session, request: MetadataRequest, version: int, failures: Failures
-) -> MetadataResponse | Elsewhere:
+) -> MetadataResponse | Work[MetadataResponse]:
     # All topics belong to the event loop: a reader thread gets them as they are now.
     answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
     size = _size(session.broker, request)
-    return answer() if size <= MOST_AT_ONCE else Elsewhere(_answer_elsewhere(answer, size))
+    return answer() if size <= MOST_AT_ONCE else _answer_elsewhere(answer, size)
 
 
-def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -> Work[MetadataResponse]:
-    yield LONG if size > MOST_BRIEF else SHORT
+async def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -> MetadataResponse:
+    with suppress(Stopping):
+        await reader(LONG if size > MOST_BRIEF else SHORT)
     return answer()
 
 

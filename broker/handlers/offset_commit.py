@@ -12,11 +12,8 @@ other is answered STALE_MEMBER_EPOCH, as in Kafka up to 4.2: later ones take an 
 member has had since (KIP-1251).
 """
 
-from collections.abc import Generator
 from functools import partial
-from typing import Any
 
-from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES, Replaced
 from tidelog.broker.groups.mixed import MixedGroup
@@ -25,7 +22,7 @@ from tidelog.broker.groups.storing import RECORD_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -38,15 +35,13 @@ from tidelog.protocol.messages.offset_commit import (
 MEMBER_EPOCH_SINCE = 9
 
 
-def handle(
-    session: Session, request: OffsetCommitRequest, version: int
-) -> OffsetCommitResponse | Later | NextTurn | Elsewhere:
+def handle(session: Session, request: OffsetCommitRequest, version: int) -> Work[OffsetCommitResponse]:
     """Store offsets of a group."""
     groups = session.broker.groups
     code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
-        return in_turns(session.broker.turns, _refuse(request, code))
-    return groups.storing.when_ready(session, partial(_begin, session, request, version))  # type: ignore[no-any-return]
+        return _refuse(request, code)
+    return _store(session, request, version)
 
 
 def _membership_problem(
@@ -65,12 +60,12 @@ def _membership_problem(
     return group.commit_problem(request.member_id, request.group_instance_id, generation)
 
 
-def _refuse(request: OffsetCommitRequest, code: ErrorCode) -> Generator[None, None, OffsetCommitResponse]:
+async def _refuse(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     topics = []
     for topic in request.topics:
         answers = []
         for partition in topic.partitions:
-            yield
+            await loop()
             answers.append(_answer(partition, code))
         topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
     return OffsetCommitResponse(topics=topics)
@@ -80,8 +75,9 @@ def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetC
     return OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
 
 
-def _begin(session: Session, request: OffsetCommitRequest, version: int) -> Any:
-    return in_turns(session.broker.turns, _Commit(session, request, version).steps())
+async def _store(session: Session, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+    await session.broker.groups.storing.ready(session)
+    return await _Commit(session, request, version).store()
 
 
 class _Commit:
@@ -105,27 +101,27 @@ class _Commit:
         self._replaced: list[Replaced] = []
         self._partitions: set[Partition] = set()
 
-    def steps(self) -> Generator[None, None, OffsetCommitResponse | Later]:
+    async def store(self) -> OffsetCommitResponse:
         """Store all that may be stored, a batch of offsets at a time."""
         topics = []
         for named in self._request.topics:
             topic = self._broker.topics.by_name.get(named.name)
             answers = []
             for partition in named.partitions:
-                yield
+                await loop()
                 answers.append(self._take(named.name, topic, partition))
                 if len(self._next) == COMMITTED_AT_ONCE or self._next_bytes >= COMMITTED_AT_ONCE_BYTES:
                     self._write()
                     for _ in range(COMMITTED_AT_ONCE):  # As many steps as it took the time of.
-                        yield
+                        await loop()
             topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
         self._write()
-        response = OffsetCommitResponse(topics=topics)
-        if not self._stored:
-            return response
         size_bytes = ANSWER_BYTES * len(self._stored)
-        failed = partial(self._failed, response)
-        return self._groups.storing.on_disk(self._partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
+        if not await self._groups.storing.are_on_disk(self._partitions, size_bytes):
+            for answer in self._stored:
+                answer.error_code = ErrorCode.NOT_COORDINATOR
+            self._groups.take_back(self._request.group_id, self._replaced)
+        return OffsetCommitResponse(topics=topics)
 
     def _take(
         self, name: str, topic: Topic | None, partition: OffsetCommitRequestPartition
@@ -171,9 +167,3 @@ class _Commit:
             for answer in self._next_answers:
                 answer.error_code = written
         self._next, self._next_answers, self._more_bytes, self._next_bytes = [], [], 0, 0
-
-    def _failed(self, response: OffsetCommitResponse) -> OffsetCommitResponse:
-        for answer in self._stored:
-            answer.error_code = ErrorCode.NOT_COORDINATOR
-        self._groups.take_back(self._request.group_id, self._replaced)
-        return response

@@ -6,15 +6,12 @@ GROUP_SUBSCRIBED_TO_TOPIC. A group that has members, and is not one of consumers
 a name, for which offsets are committed and fetched, is INVALID_GROUP_ID here, as in Kafka.
 """
 
-from collections.abc import Generator
-
-from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.groups.coordinator import Group
 from tidelog.broker.groups.states import Asked
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -26,7 +23,7 @@ from tidelog.protocol.messages.offset_delete import (
 
 def handle(
     session: Session, request: OffsetDeleteRequest, _version: int
-) -> OffsetDeleteResponse | Later | NextTurn | Elsewhere:
+) -> OffsetDeleteResponse | Work[OffsetDeleteResponse]:
     """Forget offsets of a group."""
     groups = session.broker.groups
     code = groups.problem(request.group_id)
@@ -36,12 +33,10 @@ def handle(
         code = missing if group is None else group.deletion_problem(Asked.DELETE_OFFSETS)
     if code or group is None:
         return OffsetDeleteResponse(error_code=code, topics=[])
-    return in_turns(session.broker.turns, _all(session, request, group))
+    return _all(session, request, group)
 
 
-def _all(
-    session: Session, request: OffsetDeleteRequest, group: Group
-) -> Generator[None, None, OffsetDeleteResponse | Later]:
+async def _all(session: Session, request: OffsetDeleteRequest, group: Group) -> OffsetDeleteResponse:
     groups, by_name = session.broker.groups, session.broker.topics.by_name
     partitions: set[Partition] = set()
     topics = []
@@ -49,7 +44,7 @@ def _all(
         topic = by_name.get(named.name)
         answers = []
         for each in named.partitions:
-            yield
+            await loop()
             code = ErrorCode.NONE
             if topic is None or topic.partition(each.partition_index) is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,10 +63,7 @@ def _all(
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )
         topics.append(OffsetDeleteResponseTopic(name=named.name, partitions=answers))
-    response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
-
-    def failed() -> OffsetDeleteResponse:
-        return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=[])
-
     size_bytes = ANSWER_BYTES * sum(len(topic.partitions) for topic in topics)
-    return groups.storing.on_disk(partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
+    if not await groups.storing.are_on_disk(partitions, size_bytes):
+        return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=[])
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)

@@ -8,15 +8,14 @@ name now. Of a group that is named again the last entry counts, and a partition 
 named. `require_stable` changes nothing: there are no transactions whose commits could be undecided.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidelog.broker.answers import Elsewhere, NextTurn
 from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.session import Session
-from tidelog.broker.work import in_turns
+from tidelog.broker.work import Work, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -38,23 +37,21 @@ NOTHING = -1  # was committed
 Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 
 
-def handle(
-    session: Session, request: OffsetFetchRequest, version: int
-) -> OffsetFetchResponse | NextTurn | Elsewhere:
+def handle(session: Session, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
     """Tell what groups have committed."""
     groups = session.broker.groups
     if version >= SEVERAL_SINCE:
-        return in_turns(session.broker.turns, _all(groups, request))
-    return in_turns(session.broker.turns, _one(groups, request, version))
+        return _all(groups, request)
+    return _one(groups, request, version)
 
 
-def _all(groups: Coordinator, request: OffsetFetchRequest) -> Generator[None, None, OffsetFetchResponse]:
+async def _all(groups: Coordinator, request: OffsetFetchRequest) -> OffsetFetchResponse:
     answers = []
     # Of a group that is named again the last entry counts: an answer is no larger than what is there, and is asked for.
     for asked in {each.group_id: each for each in request.groups}.values():
-        yield
+        await loop()
         code = groups.problem(asked.group_id, is_member=False) or _membership_problem(groups, asked)
-        topics = [] if code else (yield from _topics(groups, asked.group_id, asked.topics))
+        topics = [] if code else (await _topics(groups, asked.group_id, asked.topics))
         made = [
             OffsetFetchResponseTopics(
                 name=name, partitions=[OffsetFetchResponsePartitions(**each) for each in partitions]
@@ -73,13 +70,11 @@ def _membership_problem(groups: Coordinator, asked: OffsetFetchRequestGroup) -> 
     return ErrorCode.NONE
 
 
-def _one(
-    groups: Coordinator, request: OffsetFetchRequest, version: int
-) -> Generator[None, None, OffsetFetchResponse]:
+async def _one(groups: Coordinator, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     code = groups.problem(request.group_id, is_member=False)
     if code and version >= ERROR_OF_GROUP_SINCE:
         return OffsetFetchResponse(error_code=code)
-    topics = yield from _topics(groups, request.group_id, request.topics, code)
+    topics = await _topics(groups, request.group_id, request.topics, code)
     made = [
         OffsetFetchResponseTopic(
             name=name, partitions=[OffsetFetchResponsePartition(**each) for each in partitions]
@@ -89,9 +84,9 @@ def _one(
     return OffsetFetchResponse(topics=made)
 
 
-def _topics(
+async def _topics(
     groups: Coordinator, group_id: str, asked: Asked, code: ErrorCode = ErrorCode.NONE
-) -> Generator[None, None, list[tuple[str, list[dict[str, Any]]]]]:
+) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the fields of each answer, by topic."""
     found = []
     offsets = groups.offsets.get(group_id)
@@ -99,29 +94,29 @@ def _topics(
     if asked is None:
         # As it is now: others go on between the steps.
         for name, by_partition in list(committed.items()):
-            partitions = yield from _partitions(groups.topic_id(name), list(by_partition.items()), code)
+            partitions = await _partitions(groups.topic_id(name), list(by_partition.items()), code)
             if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
                 found.append((name, partitions))
         return found
     # Four bytes name a partition, and what was committed of it may be kilobytes: it is told once.
     indexes: dict[str, dict[int, None]] = {}
     for topic in asked:
-        yield
+        await loop()
         indexes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     for name, named in indexes.items():
-        yield
+        await loop()
         by_partition = committed.get(name, {})
         wanted = [(index, by_partition.get(index)) for index in named]
-        found.append((name, (yield from _partitions(groups.topic_id(name), wanted, code))))
+        found.append((name, (await _partitions(groups.topic_id(name), wanted, code))))
     return found
 
 
-def _partitions(
+async def _partitions(
     topic_id: bytes | None, committed: Sequence[tuple[int, Committed | None]], code: ErrorCode
-) -> Generator[None, None, list[dict[str, Any]]]:
+) -> list[dict[str, Any]]:
     answers = []
     for index, each in committed:
-        yield
+        await loop()
         answers.append(_fields(index, each if each is not None and each.is_of(topic_id) else None, code))
     return answers
 

@@ -5,10 +5,11 @@ Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a
 it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
 """
 
-from tidelog.broker.answers import Elsewhere
+from contextlib import suppress
+
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LOOP, NONE, Work, begin
+from tidelog.broker.work import Stopping, Work, anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -21,25 +22,27 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 
 def handle(
     session: Session, request: OffsetForLeaderEpochRequest, _version: int
-) -> OffsetForLeaderEpochResponse | Elsewhere:
+) -> OffsetForLeaderEpochResponse | Work[OffsetForLeaderEpochResponse]:
     """Answer every partition of the request; on a reader thread where they are many."""
-    return begin(_respond(session.broker.topics.by_name, request))
+    return _respond(session.broker.topics.by_name, request)
 
 
-def _respond(
+async def _respond(
     by_name: dict[str, Topic], request: OffsetForLeaderEpochRequest
-) -> Work[OffsetForLeaderEpochResponse]:
+) -> OffsetForLeaderEpochResponse:
     topics = []
     for asked in request.topics:
         topic = by_name.get(asked.topic)
         answers = []
-        yield LOOP  # It may have no partitions, as may all the others.
+        with suppress(Stopping):
+            await anywhere()  # It may have no partitions, as may all the others.
         for want in asked.partitions:
-            if (yield LOOP) is NONE:
+            try:
+                await anywhere()
+                answers.append(_answer(topic, want))
+            except Stopping:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 answers.append(EpochEndOffset(partition=want.partition, error_code=code))
-            else:
-                answers.append(_answer(topic, want))
         topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 

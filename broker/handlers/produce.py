@@ -17,13 +17,13 @@ is stored again. Transactions are not built yet: a transactional batch is refuse
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from tidelog.broker.answers import ClosesConnection, Elsewhere, Later, NextTurn, OnLoop
+from tidelog.broker.answers import ClosesConnection, Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID, error_code
 from tidelog.broker.flusher import ANSWER_BYTES
@@ -31,7 +31,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.work import Work, stepwise
+from tidelog.broker.work import Stopping, Work, loop, stepwise, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -73,17 +73,13 @@ class Refusal(NamedTuple):
     faults: Sequence[RecordFault] = ()
 
 
-# What is to be validated elsewhere, or None; what came of that.
-Appending = Generator[Steps[Checked] | None, Checked | Refusal | None, ProduceResponse | Later | None]
-
-
 def handle(
     session: Session, request: ProduceRequest, version: int
-) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
+) -> ProduceResponse | Later | Work[ProduceResponse | None] | None:
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        return _go_on(broker, _append_all(session, request, version), None)
+        return _append_all(session, request, version)
     # Most requests have one batch, and need nothing of what makes turns.
     topic_data = topics[0]
     data = topic_data.partition_data[0]
@@ -93,7 +89,7 @@ def handle(
     except TakesLong:
         answer = None
     if answer is None:  # Not in the handler: the exception keeps what was decompressed.
-        return _go_on(broker, _append_all(session, request, version, takes_long=True), None)
+        return _append_all(session, request, version, takes_long=True)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
@@ -109,39 +105,10 @@ def handle(
     return later or response
 
 
-def _go_on(
-    broker: Broker, appending: Appending, checked: Checked | Refusal | None
-) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
-    """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
-    try:
-        pending = appending.send(checked)
-    except StopIteration as done:
-        response: ProduceResponse | Later | None = done.value
-        return response
-    if pending is None:
-        return NextTurn(partial(_go_on, broker, appending, None))
-    return Elsewhere(_check(broker, appending, pending))
-
-
-def _check(broker: Broker, appending: Appending, steps: Steps[Checked]) -> Work[OnLoop]:
-    """Validate a batch, which takes long."""
-    checked: Checked | Refusal | None
-    try:
-        checked = yield from stepwise(steps, broker.held)
-    except RecordsError as error:
-        checked = _refusal(error)
-    if checked is None:
-        checked = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the batch was not stored: the broker stops")
-    return OnLoop(_go_on, broker, appending, checked)
-
-
-def _append_all(
+async def _append_all(
     session: Session, request: ProduceRequest, version: int, takes_long: bool = False
-) -> Appending:
-    """Append every batch; yield what is to be validated elsewhere, or None where the turn is over.
-
-    Of the first it may be known that it takes long.
-    """
+) -> ProduceResponse | None:
+    """Append every batch; the first may be known to take long. Other connections have their turn in between."""
     broker = session.broker
     # Read for each batch: a share of a turn is some milliseconds.
     now_ms, turn_ends = broker.clock.now_ms, broker.turns.share_ends_s()
@@ -152,13 +119,13 @@ def _append_all(
     for topic_data in request.topic_data:
         # Asked for each topic as well: it may have no partitions, as may all the others.
         if responses and monotonic() > turn_ends:
-            yield None
+            await turn()
             turn_ends = broker.turns.share_ends_s()
         topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
         answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
             if answers and monotonic() > turn_ends:
-                yield None
+                await turn()
                 turn_ends = broker.turns.share_ends_s()
             try:
                 answer = None if takes_long else _append(session, topic, data, acks, version, now_ms())
@@ -167,7 +134,7 @@ def _append_all(
             if answer is None:
                 assert topic is not None
                 takes_long = False
-                answer = yield from _append_elsewhere(session, topic, data, acks, version)
+                answer = await _append_elsewhere(session, topic, data, acks, version)
             if topic is not None and not answer.error_code:
                 partition = topic.partitions[data.index]
                 if partition.awaits_disk(acks):
@@ -180,28 +147,41 @@ def _append_all(
             )
         )
     response = ProduceResponse(responses=responses)
-    later = _commit(broker, durable, response, partitions) if durable else None
+    if durable:
+        response = await _commit(broker, durable, response, partitions)
     if acks == ACKS_NONE:
         _tell_by_closing(responses)
         return None
-    return later or response
+    return response
 
 
-def _append_elsewhere(
+async def _append_elsewhere(
     session: Session, topic: Topic, data: PartitionProduceData, acks: int, version: int
-) -> Generator[Steps[Checked] | None, Checked | Refusal | None, PartitionProduceResponse]:
+) -> PartitionProduceResponse:
     """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
     check = partial(log.check, records, any_format=version < BATCHES_SINCE)
     tries = 0
     while True:
         tries += 1
-        checked = yield check(session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        steps = check(session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        checked = await _check(session.broker, steps)
+        await loop()
         with suppress(TakesLong):
             return _append(session, topic, data, acks, version, session.broker.clock.now_ms(), checked)
         if tries == TRIES_MAX:
             message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
             return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
+    """Validate a batch, which takes long."""
+    try:
+        return await stepwise(steps, broker.held)
+    except RecordsError as error:
+        return _refusal(error)
+    except Stopping:
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the batch was not stored: the broker stops")
 
 
 def _commit(

@@ -19,7 +19,7 @@ from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.metrics.table import Metric
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import NONE, SHORT, Work
+from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_time import APPEND_TIME
@@ -81,21 +81,16 @@ class Collector:
         self._lags = Looks(LOOKS_S)
         self._process = ProcessCollector(registry=None)
 
-    def scrape(self) -> Work[list[bytes] | None]:
-        """Return the text in pieces; None if the broker stops meanwhile. To be begun on the event loop."""
+    async def scrape(self) -> list[bytes]:
+        """Return the text in pieces. To be begun on the event loop."""
         seen = self._look()
-        if (yield SHORT) is NONE:
-            return None
+        await reader(SHORT)
         pieces = ["".join(self._counted(seen))]
         steps = self._of_logs(seen)
         for piece in steps:
             pieces.append(piece)
-            if (yield SHORT) is NONE:
-                return None
-        delays = yield from self._of_looks(seen)
-        if delays is None:
-            return None
-        pieces += delays
+            await reader(SHORT)
+        pieces += await self._of_looks(seen)
         return [*(piece.encode() for piece in pieces), generate_latest(self._process)]
 
     # -- the event loop ----------------------------------------------------------------------------------------
@@ -247,7 +242,7 @@ class Collector:
         for metric, samples in (*of_topics.items(), *of_partitions.items()):
             yield from _in_steps(metric, samples)
 
-    def _of_looks(self, seen: _Seen) -> Work[list[str] | None]:
+    async def _of_looks(self, seen: _Seen) -> list[str]:
         """Return what takes a look into the logs."""
         named = {topic.name: topic for topic in seen.topics}
         logs = [(topic, partition) for topic in seen.topics for partition in topic.partitions]
@@ -257,7 +252,7 @@ class Collector:
             Look((topic.id, partition.index), _bounds(partition.log), partial(_delay_s, partition.log))
             for topic, partition in logs
         ]
-        delays = yield from self._delays.look(wanted)
+        delays = await self._delays.look(wanted)
         names = table.APPEND_DELAY.labels
         samples = [
             (labels(names, (topic.name, partition.index)), delay)
@@ -284,9 +279,8 @@ class Collector:
                     continue
                 lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
                 behind.append((label, end - max(offset, start)))
-        late = yield from self._lags.look(lags)
-        if (yield SHORT) is NONE:
-            return None
+        late = await self._lags.look(lags)
+        await reader(SHORT)
         pieces += _in_steps(table.LAG_RECORDS, behind)
         found = [(label, lag) for (label, _), lag in zip(behind, late, strict=True) if lag is not None]
         pieces += _in_steps(table.LAG_SECONDS, found)

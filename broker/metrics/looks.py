@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from tidelog.broker.work import NONE, SHORT, Work
+from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import StorageError, TakesLong
 
@@ -33,7 +33,7 @@ class Looks:
         self._found: dict[Hashable, tuple[Hashable, float | None]] = {}
         self._first = 0
 
-    def look(self, wanted: Sequence[Look]) -> Work[list[float | None]]:
+    async def look(self, wanted: Sequence[Look]) -> list[float | None]:
         """Return what is found of each, in order; None where there is nothing, or nobody has looked yet."""
         before, self._found = self._found, {}
         count, left_s, first, looked = len(wanted), self._most_s, self._first, 0
@@ -43,8 +43,8 @@ class Looks:
             found = before.get(key)
             if (found is None or found[0] != state) and left_s > 0:
                 looked += 1
-                if looked % MANY == 0 and (yield SHORT) is NONE:
-                    break
+                if looked % MANY == 0:
+                    await reader(SHORT)
                 began_s = monotonic()
                 found = state, _outcome(find)
                 left_s -= monotonic() - began_s

@@ -27,6 +27,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.metrics.collect import Collector
 from tidelog.broker.metrics.exposition import CONTENT_TYPE
 from tidelog.broker.metrics.health import health
+from tidelog.broker.running import Running
 from tidelog.broker.tallies import Net, Tallies
 
 _log = logging.getLogger(__name__)
@@ -173,8 +174,9 @@ class Http:
     async def _scrape(self) -> list[bytes] | None:
         """Return the scrape that is under way, or else another one."""
         if self._under_way is None:
-            later = self._broker.readers.submit(self._collector.scrape(), owner=self)
-            later.ready = partial(self._scraped, later)
+            running = Running(self._broker, self, self._collector.scrape())
+            running.begin()
+            running.ready = partial(self._scraped, running)
             self._under_way = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._under_way)
 
@@ -182,7 +184,7 @@ class Http:
         outcome = later.response
         if isinstance(outcome, Exception):
             _log.error("a scrape was ended by a fault", exc_info=outcome)
-        self._came(None if isinstance(outcome, Exception) else outcome)
+        self._came(outcome if isinstance(outcome, list) else None)
 
     def _came(self, pieces: list[bytes] | None) -> None:
         """Answer those that wait for a scrape; None where there is none."""

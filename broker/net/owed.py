@@ -63,12 +63,10 @@ class Owed:
                 if answer.later.response is None:
                     return None
                 ready = answer.encoded()
-                self.size_bytes -= answer.later.weight_bytes
-                if type(ready) is Deferred:
-                    self.size_bytes += ready.later.weight_bytes
-                    answers[0] = ready
-                    ready.later.ready = self._ready
+                if ready is None:
+                    answer.later.ready = self._ready
                     return None
+                self.size_bytes -= answer.later.weight_bytes
             else:
                 ready = answer
                 self.size_bytes -= answer[1]

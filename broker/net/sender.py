@@ -9,10 +9,13 @@ import asyncio
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from tidelog.broker.answers import MAX_UNSENT_BYTES, MOST_PARTS, Later, Part
+from tidelog.broker.running import Running
 from tidelog.broker.session import Session
+from tidelog.broker.work import SHORT, Stopping, reader
 from tidelog.storage.files import FileSlice, Readable
 
 # What the transport keeps before it says that it has enough, and what one piece may add to that.
@@ -160,8 +163,9 @@ class Sender:
         if not self._quota.is_full:
             parts += self._take(COLD_PIECE_BYTES - sum(map(len, parts)))
         self._is_busy = True
-        later = self._session.broker.readers.submit(partial(_read_all, parts), self._session)
-        later.ready = partial(self._came, later)
+        running = Running(self._session.broker, self._session, _read_all(parts))
+        running.begin()
+        running.ready = partial(self._came, running)
 
     def _came(self, later: Later) -> None:
         """Write what was read."""
@@ -176,8 +180,10 @@ class Sender:
         self._went_on()
 
 
-def _read_all(parts: list[Part]) -> list[Readable]:
-    """Return the bytes of all parts. Reader thread."""
+async def _read_all(parts: list[Part]) -> list[Readable]:
+    """Return the bytes of all parts."""
+    with suppress(Stopping):
+        await reader(SHORT)
     pieces: list[Readable] = []
     for part in parts:
         data = part.read() if isinstance(part, FileSlice) else part

@@ -110,17 +110,11 @@ def _ask_as_of_many(code: Code) -> None:
     produce, fetch, list_offsets = (
         code[f"broker.handlers.{name}"] for name in ("produce", "fetch", "list_offsets")
     )
-    work = code["broker.work"]
-    assert "begin" in vars(fetch._Fetch)
-    fetch._Fetch.begin = lambda self, broker, request, version: work.begin(
-        self.look(broker, request, version)
-    )
-
-    def append(session: Any, request: Any, version: int) -> Any:
-        return produce._go_on(session.broker, produce._append_all(session, request, version), None)
+    assert "looks_at_once" in vars(fetch._Fetch)
+    fetch._Fetch.looks_at_once = lambda _self, _broker, request, _version: not request.topics
 
     def look_up(session: Any, request: Any, version: int) -> Any:
-        return work.begin(list_offsets._respond(session.broker, request, version))
+        return list_offsets._respond(session.broker, request, version)
 
     def keep_needed(request: Any, version: int) -> Any:
         for topic in request.topics:
@@ -128,7 +122,7 @@ def _ask_as_of_many(code: Code) -> None:
         return fetch.keep_needed(request, version)
 
     instead = {
-        produce.handle: {"handle": append},
+        produce.handle: {"handle": produce._append_all},
         list_offsets.handle: {"handle": look_up},
         fetch.handle: {"keep": keep_needed},
     }
@@ -156,7 +150,7 @@ class Side:
         for name in ("broker.catalog", "broker.fetch_sessions"):
             patch.setattr(code[name], "secrets", drawn)
         # No turn is over by the time that it took: how long that is depends on the machine, and on the side.
-        patch.setattr(code["broker.work"], "LOOP_S", inf)
+        patch.setattr(code["broker.running"], "LOOP_S", inf)
         patch.setattr(code["broker.turns"].Turns, "share_ends_s", lambda _self: inf)
         # Nor is anything ever to be waited for from the disk; what is tested needs none.
         patch.setattr(
@@ -245,7 +239,7 @@ class Answer:
             later.charge(self._session)
             if self.waits_for == "FetchWaiter":
                 groups = self._side.broker.parked._due.items()
-                due_ms = next(due_ms for due_ms, due in groups if later in due)
+                due_ms = next(due_ms for due_ms, due in groups if self._awaited in due)
                 self.waits_long = due_ms > self._side.clock.monotonic_ms() + LONG_WAIT_MS
 
     @property
@@ -266,7 +260,12 @@ class Answer:
     @property
     def waits_for(self) -> str:
         """Return what kind of answer to come it is, for people and to compare."""
-        return type(self._outcome.later).__name__ if self.is_deferred else "nothing"
+        return type(self._awaited).__name__ if self.is_deferred else "nothing"
+
+    @property
+    def _awaited(self) -> Any:
+        later = self._outcome.later
+        return getattr(later, "_awaited", None) or later
 
     def hurry(self) -> None:
         """Have it come with what there is."""
@@ -276,7 +275,8 @@ class Answer:
     def encode(self) -> None:
         """Take what has come; that may be another answer to come."""
         if self.is_deferred and not self.is_owed:
-            self._take(self._outcome.encoded)
+            deferred = self._outcome
+            self._take(lambda: deferred.encoded() or deferred)
 
     @property
     def form(self) -> Any:

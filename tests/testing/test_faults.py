@@ -13,7 +13,6 @@ from kafka.errors import KafkaError
 from tests.support.raw_client import FETCH, METADATA, PRODUCE, PeerClosedError, RawClient, produce_request
 from tests.support.tested import batch_at, member, raw, values
 from tidelog.broker import faults
-from tidelog.broker.answers import OnLoop
 from tidelog.broker.clock import Clock as BrokerClock
 from tidelog.broker.timers import Timers
 from tidelog.protocol.error_codes import ErrorCode
@@ -442,7 +441,7 @@ async def test_nothing_is_held_for_a_client_that_has_left() -> None:
     loop, clock = asyncio.get_running_loop(), BrokerClock()
     timers = Timers(loop, clock)
     held = faults._Held(loop)
-    delayed = faults._Delay(held, timers, 1000, OnLoop(list))
+    delayed = faults._Delay(held, timers, 1000)
     unanswered = faults._Unanswered(held)
     assert held.answers == {delayed, unanswered}
     delayed.cancel()

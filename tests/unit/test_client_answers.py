@@ -10,7 +10,7 @@ from tests.support.served import Client, Connect, Serve, connect, serve
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
 from tidelog.broker.readers import Readers
-from tidelog.broker.work import Lane
+from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
@@ -297,11 +297,10 @@ async def test_many_options_are_described_beside_the_event_loop(
 
 def test_what_was_not_described_when_the_broker_stops_says_so() -> None:
     work = describe_configs._respond(cast(Any, None), described("t", ["a"], ["b"]))
-    next(work)
-    for _ in range(2):
-        work.send(Lane.NONE)
+    work.send(None)
+    work.throw(Stopping())
     with pytest.raises(StopIteration) as end:
-        work.send(Lane.NONE)
+        work.throw(Stopping())
     assert [result.error_code for result in end.value.value.results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
@@ -527,13 +526,13 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
     for time in (T0 + 9, T0 + 3, T0 + 5):
         await produce(client, build_batch([Record(0, time, None, b"v")]))
     jobs: list[int] = []
-    submit = Readers.submit
+    put = Readers.put
 
-    def counted(self: Readers, *job: Any, **owner: Any) -> Any:
+    def counted(self: Readers, *what: Any) -> None:
         jobs.append(1)
-        return submit(self, *job, **owner)
+        put(self, *what)
 
-    monkeypatch.setattr(Readers, "submit", counted)
+    monkeypatch.setattr(Readers, "put", counted)
 
     async def ask() -> tuple[int, int, int]:
         want = ListOffsetsPartition(partition_index=0, timestamp=-3)

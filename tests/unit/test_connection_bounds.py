@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.running import run
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_connection import fetch, hold_flushes, produce
 from tidelog.broker import answers, dispatch
@@ -539,7 +540,7 @@ async def test_the_bytes_of_a_request_that_is_decoded_elsewhere_stay_its_own(
     client = await connect(served)
     gate = threading.Event()
     for number in range(2):
-        served.broker.readers.submit(lambda: gate.wait(20), str(number))
+        run(served.broker, lambda: gate.wait(20), str(number))
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     received = served.connection_of(client)._received
     after = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 200)], allow_auto_topic_creation=False)
@@ -689,10 +690,10 @@ async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
     client = await connect(served)
     await client.make_topic("t")
     parked: list[FetchRequest] = []
-    park = fetching._park
+    park = fetching._parked
     monkeypatch.setattr(
         fetching,
-        "_park",
+        "_parked",
         lambda broker, request, *rest: parked.append(request) or park(broker, request, *rest),
     )
     request = wide_fetch(0, max_wait_ms=600_000)
@@ -765,7 +766,7 @@ async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
     served = await serve()
     client = await connect(served)
     gate = threading.Event()
-    blocking = [served.broker.readers.submit(lambda: gate.wait(20), name) for name in ("one", "two")]
+    blocking = [run(served.broker, lambda: gate.wait(20), name) for name in ("one", "two")]
     names = [MetadataRequestTopic(name="n") for _ in range(40_000)]
     client.send(METADATA, 9, 1, MetadataRequest(topics=names))
     await until(lambda: any(each._owed.answers for each in served.server.connections))
@@ -1043,13 +1044,13 @@ async def test_so_many_partitions_are_answered_on_the_event_loop_and_no_more(
     client = await connect(served)
     await client.make_topic("t")
     jobs: list[int] = []
-    submit = served.broker.readers.submit
+    put = served.broker.readers.put
 
-    def counted(*job: Any) -> Any:
+    def counted(*job: Any) -> None:
         jobs.append(1)
-        return submit(*job)
+        put(*job)
 
-    monkeypatch.setattr(served.broker.readers, "submit", counted)
+    monkeypatch.setattr(served.broker.readers, "put", counted)
     every = (METADATA, 9, MetadataRequest(topics=None))
     by_name = (METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
     topic_id = served.broker.topics.by_name["t"].id

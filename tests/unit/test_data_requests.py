@@ -11,10 +11,7 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.support.wire import uvarint
-from tidelog.broker.answers import Elsewhere
 from tidelog.broker.clock import Clock
-from tidelog.broker.handlers import fetch as fetches
-from tidelog.broker.waiting import FetchWaiter
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -35,10 +32,10 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
 from tidelog.storage import converted
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import StorageError, TakesLong
 from tidelog.storage.files import File
 from tidelog.storage.log import Log
-from tidelog.storage.sources import WAITING
+from tidelog.storage.sources import WAITING, WARM
 
 __all__ = ["connect", "serve"]
 
@@ -382,30 +379,32 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
     assert [len(each.old_style_offsets) for each in found] == [1, 2]
 
 
-async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsewhere(asked: Asked) -> None:
+async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsewhere(
+    asked: Asked, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the look of a reader thread and the wait on the loop nobody tells a waiter of what is appended."""
     served, client = asked.served, asked.client
-    broker, topic = served.broker, served.broker.topics.by_name["t"]
-    wanted = fetch_from(topic.partitions[0].log.log_end_offset)
-    wanted.max_wait_ms = 10_000
-    session = served.connection_of(client).session
+    other = await connect(served)
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    wanted = fetch_from(log.log_end_offset)
+    wanted.max_wait_ms = 60_000
+    looked, gate, read = threading.Event(), threading.Event(), Log.read
 
-    def looked() -> Any:
-        fetch = fetches._Fetch(broker, wanted, 11)
-        work = fetches._look_on(broker, wanted, 11, session, fetch, fetch.look(broker, wanted, 11))
-        lane = next(work)
-        while True:
-            try:
-                lane = work.send(lane)
-            except StopIteration as end:
-                return end.value
+    def slow(log: Log, *what: Any) -> Any:
+        if what[-1] is WARM:
+            raise TakesLong("as if it had to walk far")
+        found = read(log, *what)
+        looked.set()
+        gate.wait(20)
+        return found
 
-    nothing_new, late = looked(), looked()
-    waiter = nothing_new()
-    assert type(waiter) is FetchWaiter
-    waiter.cancel()
-    await client.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))
-    assert type(late()) is Elsewhere
+    monkeypatch.setattr(Log, "read", slow)
+    client.send(FETCH, 11, 1, wanted)
+    assert await asyncio.to_thread(looked.wait, 20)
+    await other.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))
+    gate.set()
+    _, answer = await client.receive(FETCH, 11)
+    assert answer.responses[0].partitions[0].records
 
 
 @pytest.mark.parametrize("index", [-1, 2, 99])

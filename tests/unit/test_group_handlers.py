@@ -667,7 +667,7 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
         for partition in range(2):
             offsets.put(topic, partition, Committed(5, -1, "", 0, -1, b"id"))
     groups: Any = SimpleNamespace(offsets={"g": offsets}, topic_id=lambda _name: b"id")
-    telling = offset_fetch._topics(groups, "g", None)
+    telling = offset_fetch._topics(groups, "g", None).__await__()
     next(telling)
     offsets.remove("t", 1)
     offsets.remove("u", 0)
@@ -705,7 +705,7 @@ async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     assert (await ask(), await ask(-1)) == (NONE, NONE)
     assert await one.commit("t", *range(300), version=9) == [NONE] * 300
     groups = served.broker.groups
-    deleting = groups.delete(groups.groups["g"])
+    deleting = groups.delete(groups.groups["g"]).__await__()
     next(deleting)
     again = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == again
@@ -1054,7 +1054,9 @@ async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
     one = await member(served, connect)
     await make_topic(one.client, "t", 3)
     groups = served.broker.groups
-    codes = await commit_while(served, one, monkeypatch, lambda: list(groups.delete(groups.groups["g"])))
+    codes = await commit_while(
+        served, one, monkeypatch, lambda: list(groups.delete(groups.groups["g"]).__await__())
+    )
     assert codes == [NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND]
     assert (groups.groups, groups.offsets) == ({}, {})
 

@@ -287,7 +287,7 @@ async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve, connect:
 
 def delete(served: Served, group: str) -> None:
     """Delete a group, so that there is room for a member."""
-    for _ in served.broker.groups.delete(served.broker.groups.groups[group]):
+    for _ in served.broker.groups.delete(served.broker.groups.groups[group]).__await__():
         pass
 
 

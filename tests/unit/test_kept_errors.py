@@ -22,6 +22,7 @@ import pytest
 from tests.support.batches import NOW_MS, changed, some_records
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
+from tests.support.running import run
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_older_formats_served import fetched, log_of, looked_up, made
 from tidelog.broker.answers import CutShort, Deferred, Later, NotAnswered, kept, outcome_of
@@ -29,7 +30,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.errands import Errands
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import Maintenance, Periodic
-from tidelog.broker.work import Lane, Work
+from tidelog.broker.work import Lane, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.produce import (
@@ -177,13 +178,13 @@ async def test_what_waits_for_a_reader_thread_keeps_no_traceback_meanwhile(
     await made(client, "t", **OPTIONS)
     begun, gate = threading.Event(), threading.Event()
 
-    def holds_the_lane() -> Work[str]:
-        yield Lane.LONG
+    async def holds_the_lane() -> str:
+        await reader(Lane.LONG)
         begun.set()
         assert gate.wait(20)
         return "done"
 
-    held = served.broker.readers.submit(holds_the_lane(), "me")
+    held = run(served.broker, holds_the_lane(), "me")
     await until(begun.is_set)
     waiting = asyncio.create_task(sent(client, "t", 9, bomb(2)))
     while (await fetched(other, "t", 0, 4)).error_code or not is_waiting(served):

@@ -9,10 +9,10 @@ import pytest
 
 from tidelog.broker import collector as collector_module
 from tidelog.broker.answers import HOLDS_UP, Later
+from tidelog.broker.broker import Broker
 from tidelog.broker.collector import LONGEST_S, Collector
 from tidelog.broker.quota import LITTLE_BYTES, Quota
-from tidelog.broker.session import Session
-from tidelog.broker.steps import Steps
+from tidelog.broker.running import Running
 
 
 class Client:
@@ -100,9 +100,13 @@ def test_the_collector_waits_for_what_another_thread_makes_of_a_large_request(
 ) -> None:
     """Not for a fetch that is parked, which weighs little."""
     collector = Collector()
-    session = cast(Session, SimpleNamespace(broker=SimpleNamespace(collector=collector)))
-    under_way = Later(weight_bytes)
-    steps = Steps(session, lambda response: [response], is_large=is_large).begin(under_way)
+    broker = cast(Broker, SimpleNamespace(collector=collector))
+
+    async def wait() -> None:
+        await Later(weight_bytes)
+
+    running = Running(broker, "me", wait(), is_large=is_large)
+    running.begin()
     assert collector._holders == held_off
-    steps.cancel()
+    running.cancel()
     assert collector._holders == 0

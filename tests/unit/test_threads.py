@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.logs import NOW, fill
+from tests.support.running import Threads, run
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
@@ -21,7 +22,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import SHORTEST_WAIT_S, Job, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
-from tidelog.broker.readers import READERS, Readers
+from tidelog.broker.readers import READERS
 from tidelog.broker.threads import new_thread
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
@@ -310,21 +311,6 @@ async def test_at_a_stop_jobs_are_answered_and_not_done() -> None:
     maintenance.stop()
 
 
-async def test_what_is_made_of_an_answer_is_made_on_the_loop() -> None:
-    maintenance = new_maintenance()
-    threads: list[threading.Thread] = []
-
-    def answer(count: int) -> str:
-        threads.append(threading.current_thread())
-        return f"{count} steps"
-
-    assert await outcome(maintenance.submit(steps(2, lambda _: None), "a", answer)) == "2 steps"
-    assert threads == [threading.current_thread()]
-    failed = maintenance.submit(steps(2, lambda _: None), "a", lambda _: 1 // 0)
-    assert isinstance(await outcome(failed), ZeroDivisionError)
-    maintenance.stop()
-
-
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), StorageError("full"), KeyError("x")]
 )
@@ -382,58 +368,58 @@ async def test_where_the_maintenance_thread_ends_all_that_waits_and_comes_is_ans
 
 
 async def test_readers_hand_back_results_and_errors() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
-    assert await outcome(readers.submit(lambda: 7, "me")) == 7
-    assert isinstance(await outcome(readers.submit(lambda: 1 // 0, "me")), ZeroDivisionError)
-    readers.stop()
+    threads = Threads()
+    assert await outcome(run(threads, lambda: 7, "me")) == 7
+    assert isinstance(await outcome(run(threads, lambda: 1 // 0, "me")), ZeroDivisionError)
+    threads.readers.stop()
 
 
 async def test_no_client_takes_both_readers() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     gate = threading.Event()
-    greedy = [readers.submit(lambda: gate.wait(10), "greedy") for _ in range(50)]
-    assert [await outcome(readers.submit(lambda n=n: n, "modest")) for n in range(1, 4)] == [1, 2, 3]  # type: ignore[misc]
+    greedy = [run(threads, lambda: gate.wait(10), "greedy") for _ in range(50)]
+    assert [await outcome(run(threads, lambda n=n: n, "modest")) for n in range(1, 4)] == [1, 2, 3]  # type: ignore[misc]
     assert all(later.response is None for later in greedy)
     gate.set()
     assert all([await outcome(later) for later in greedy])
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_there_are_no_more_readers_than_help() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
-    assert await outcome(readers.submit(lambda: 1, "me")) == 1
-    assert len(readers._threads) == 1
+    threads = Threads()
+    assert await outcome(run(threads, lambda: 1, "me")) == 1
+    assert len(threads.readers._threads) == 1
     gate = threading.Event()
-    held = [readers.submit(lambda: gate.wait(10), owner) for owner in range(5)]
-    assert len(readers._threads) == READERS
+    held = [run(threads, lambda: gate.wait(10), owner) for owner in range(5)]
+    assert len(threads.readers._threads) == READERS
     gate.set()
     assert all([await outcome(later) for later in held])
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_what_a_client_that_is_gone_wanted_is_not_read() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     gate, read = threading.Event(), []
-    first = readers.submit(lambda: gate.wait(10), "me")
-    second = readers.submit(lambda: read.append(2), "me")
-    third = readers.submit(lambda: read.append(3) or "read", "me")
+    first = run(threads, lambda: gate.wait(10), "me")
+    second = run(threads, lambda: read.append(2), "me")
+    third = run(threads, lambda: read.append(3) or "read", "me")
     second.cancel()
     gate.set()
     await outcome(first)
     assert await outcome(third) == "read"
     assert read == [3]
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_readers_stop_without_what_has_not_begun() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     gate, begun, read = threading.Event(), threading.Event(), []
-    readers.submit(lambda: (begun.set(), gate.wait(10)), "me")
+    run(threads, lambda: (begun.set(), gate.wait(10)), "me")
     for number in range(10):
-        readers.submit(lambda number=number: read.append(number), "me")  # type: ignore[misc]
+        run(threads, lambda number=number: read.append(number), "me")  # type: ignore[misc]
     assert await asyncio.to_thread(begun.wait, 10)
-    stopping = asyncio.create_task(asyncio.to_thread(readers.stop))
-    await until(lambda: readers._is_stopping)
+    stopping = asyncio.create_task(asyncio.to_thread(threads.readers.stop))
+    await until(lambda: threads.readers._is_stopping)
     gate.set()
     await stopping
     assert read == []

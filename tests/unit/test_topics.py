@@ -127,7 +127,7 @@ async def test_a_topic_is_described_once_however_often_it_is_named(serve: Serve,
     topics = (await client.ask(METADATA, 12, MetadataRequest(topics=asked))).topics
     assert [(topic.name, topic.topic_id, topic.error_code) for topic in topics] == [
         ("t", topic_id, NONE),
-        (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("", b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
 
 
@@ -245,7 +245,10 @@ async def test_very_many_topics_beyond_the_bound_are_refused_beside_the_event_lo
 
 def test_metadata_of_very_many_partitions_stands_with_what_takes_long() -> None:
     most = metadata_handler.MOST_BRIEF
-    lanes = [next(metadata_handler._answer_elsewhere(MetadataResponse, size)) for size in (most, most + 1)]
+    lanes = [
+        next(metadata_handler._answer_elsewhere(MetadataResponse, size).__await__())
+        for size in (most, most + 1)
+    ]
     assert lanes == [work.SHORT, work.LONG]
 
 
@@ -998,7 +1001,7 @@ async def test_a_topic_is_adopted_once_all_of_its_partitions_can_be_opened(
     path.mkdir()
     served = await serve()
     assert served.broker.topics.all() == ()
-    assert "topic not adopted topic=t" in caplog.text
+    assert "folders not adopted topic=t" in caplog.text
     await served.stop()
     path.rmdir()
     (folder / "aside").rename(path)

@@ -5,18 +5,21 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from tests.support.running import Threads, in_lanes, run
 from tests.support.served import Client, Connect, Serve, connect, serve, until
-from tidelog.broker import readers as readers_module
-from tidelog.broker import work
-from tidelog.broker.answers import Elsewhere, Later
+from tidelog.broker import running, work
+from tidelog.broker.answers import Later
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.handlers import list_offsets
-from tidelog.broker.readers import Readers
-from tidelog.broker.work import Lane, Work, as_work, begin
+from tidelog.broker.running import FREE_STEPS, NO_ANSWER, Running
+from tidelog.broker.turns import TURN_S
+from tidelog.broker.work import Lane, Stopping, anywhere, leaving, loop, reader, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
@@ -43,10 +46,6 @@ __all__ = ["connect", "serve"]
 T0 = 1_700_000_000_000
 
 
-def never(why: str) -> None:
-    raise AssertionError(why)
-
-
 async def outcome(later: Later) -> Any:
     if later.response is None:
         done = asyncio.Event()
@@ -55,189 +54,233 @@ async def outcome(later: Later) -> Any:
     return later.response
 
 
-def in_lanes(*needed: Lane, gate: threading.Event | None = None) -> Work[list[Lane]]:
-    """Tell in which lanes the steps were made, the first of them behind a gate."""
-    had = []
-    for number, lane in enumerate(needed):
-        had.append((yield lane))
-        if gate is not None and not number:
-            gate.wait(20)
-    return had
-
-
 # -- on the event loop ---------------------------------------------------------------------------------------------
 
 
-def test_work_that_is_short_is_done_at_once() -> None:
-    assert begin(in_lanes(Lane.LOOP, Lane.LOOP)) == [Lane.LOOP, Lane.LOOP]
+async def test_work_that_is_short_is_done_at_once() -> None:
+    short = in_lanes(Lane.ANYWHERE, Lane.LOOP, Lane.ANYWHERE)
+    assert Running(Threads(), "me", short).begin() == [Lane.LOOP] * 3
 
 
-def test_what_needs_a_reader_is_gone_on_with_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = begin(in_lanes(Lane.LOOP, Lane.SHORT, Lane.LOOP))
-    assert isinstance(left, Elsewhere)
-    rest = as_work(left.make)
-    assert next(rest) is Lane.SHORT
-    assert rest.send(Lane.SHORT) is Lane.LOOP
-    with pytest.raises(StopIteration) as end:
-        rest.send(Lane.SHORT)
-    assert end.value.value == [Lane.LOOP, Lane.SHORT, Lane.SHORT]
+async def test_what_needs_a_reader_is_gone_on_with_there_and_comes_back() -> None:
+    threads = Threads()
+    running = run(threads, in_lanes(Lane.ANYWHERE, Lane.SHORT, Lane.ANYWHERE, Lane.LOOP), "me")
+    assert await outcome(running) == [Lane.LOOP, Lane.SHORT, Lane.SHORT, Lane.LOOP]
+    threads.readers.stop()
 
 
-def test_work_has_the_event_loop_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = itertools.count(0, work.LOOP_S / 4)
-    monkeypatch.setattr(work.time, "monotonic", lambda: next(ticks))
-    steps = 0
+async def test_work_has_the_event_loop_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(0, running.LOOP_S / 4)
+    monkeypatch.setattr(running, "monotonic", lambda: next(ticks))
+    threads, lanes = Threads(), []
 
-    def endless() -> Work[None]:
-        nonlocal steps
-        while True:
-            yield Lane.LOOP
-            steps += 1
+    async def many() -> None:
+        lanes.extend([await anywhere() for _ in range(10)])
 
-    assert isinstance(begin(endless()), Elsewhere)
-    assert steps == 3
+    await outcome(run(threads, many(), "me"))
+    assert lanes.count(Lane.LOOP) == 3
+    threads.readers.stop()
+
+
+async def test_a_response_that_took_more_than_a_turn_is_encoded_on_a_reader_thread() -> None:
+    threads = Threads()
+
+    async def in_two_turns() -> str:
+        for _ in range(FREE_STEPS + 1):
+            await loop()
+        time.sleep(2 * TURN_S)  # noqa: ASYNC251  (the time of this turn)
+        await loop()
+        return "done"
+
+    def encode(response: str) -> tuple[str, str]:
+        return response, threading.current_thread().name
+
+    made = Running(threads, "me", in_two_turns(), encode)
+    assert made.begin() is made
+    assert await outcome(made) == ("done", "reader_0")
+    threads.readers.stop()
+
+
+async def test_what_is_read_when_it_can_leave_is_not_read_before() -> None:
+    threads, read = Threads(), []
+
+    async def answer() -> str:
+        await leaving()
+        read.append(1)
+        await reader(Lane.SHORT)
+        return "read"
+
+    made = run(threads, answer(), "me")
+    assert await outcome(made) is not None
+    assert not read
+    assert made.taken() is None
+    assert read
+    assert await outcome(made) == "read"
+    threads.readers.stop()
+
+
+async def test_a_client_that_leaves_has_what_waits_closed_and_what_is_due_on_the_loop_done() -> None:
+    threads, ended = Threads(), []
+    awaited = Later()
+
+    async def wait(for_what: Awaitable[Any], name: str) -> None:
+        try:
+            await for_what
+            ended.append(f"{name} done")
+        finally:
+            ended.append(f"{name} closed")
+
+    waits, is_due = run(threads, wait(awaited, "waits"), "me"), run(threads, wait(turn(), "due"), "me")
+    waits.cancel()
+    is_due.cancel()
+    assert ended == ["waits closed"]
+    await until(lambda: len(ended) == 3)
+    assert ended[1:] == ["due done", "due closed"]
+    threads.readers.stop()
 
 
 # -- on the readers --------------------------------------------------------------------------------------------------
 
 
 async def test_long_work_leaves_a_reader_to_what_is_short() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     gate = threading.Event()
-    long = [readers.submit(in_lanes(Lane.LONG, gate=gate), owner) for owner in range(50)]
-    assert [await outcome(readers.submit(lambda n=n: n, "modest")) for n in range(3)] == [0, 1, 2]  # type: ignore[misc]
+    long = [run(threads, in_lanes(Lane.LONG, gate=gate), owner) for owner in range(50)]
+    assert [await outcome(run(threads, lambda n=n: n, "modest")) for n in range(3)] == [0, 1, 2]  # type: ignore[misc]
     assert all(later.response is None for later in long)
     gate.set()
     assert [await outcome(later) for later in long] == [[Lane.LONG]] * 50
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_a_reader_that_was_idle_is_not_counted_on_while_it_does_what_takes_long() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
-    assert await outcome(readers.submit(lambda: "alone", "me")) == "alone"
-    await until(lambda: readers._idle > 0)
+    threads = Threads()
+    assert await outcome(run(threads, lambda: "alone", "me")) == "alone"
+    await until(lambda: threads.readers._idle > 0)
     begun, gate = threading.Event(), threading.Event()
 
-    def held() -> Work[str]:
-        yield Lane.LONG
+    async def held() -> str:
+        await reader(Lane.LONG)
         begun.set()
         gate.wait(20)
         return "done"
 
-    long = readers.submit(held(), "me")
+    long = run(threads, held(), "me")
     assert await asyncio.to_thread(begun.wait, 20)
-    assert await outcome(readers.submit(lambda: "short", "modest")) == "short"
+    assert await outcome(run(threads, lambda: "short", "modest")) == "short"
     assert long.response is None
     gate.set()
     assert await outcome(long) == "done"
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_one_thread_alone_does_what_takes_long() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     under_way, most = 0, 0
 
-    def count() -> Work[str]:
+    async def count() -> str:
         nonlocal under_way, most
-        yield Lane.LONG
+        await reader(Lane.LONG)
         under_way += 1
         most = max(most, under_way)
-        time.sleep(0.005)
+        time.sleep(0.005)  # noqa: ASYNC251  (on a reader thread)
         under_way -= 1
         return "done"
 
-    laters = [readers.submit(count(), owner) for owner in range(10)]
+    laters = [run(threads, count(), owner) for owner in range(10)]
     assert [await outcome(later) for later in laters] == ["done"] * 10
     assert most == 1
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_work_goes_to_the_long_when_it_says_so_or_has_had_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(readers_module, "SLICES_S", {Lane.SHORT: 1000.0, Lane.LONG: 0.0})
-    readers = Readers(asyncio.get_running_loop(), never)
-    steps = (Lane.LOOP, Lane.SHORT, Lane.LONG, Lane.LOOP)
-    assert await outcome(readers.submit(in_lanes(*steps), "me")) == [Lane.SHORT] * 2 + [Lane.LONG] * 2
-    monkeypatch.setitem(readers_module.SLICES_S, Lane.SHORT, 0.0)
-    assert await outcome(readers.submit(in_lanes(*steps), "me")) == [Lane.SHORT] + [Lane.LONG] * 3
-    readers.stop()
+    monkeypatch.setattr(running, "SLICES_S", {Lane.SHORT: 1000.0, Lane.LONG: 0.0})
+    threads = Threads()
+    steps = (Lane.SHORT, Lane.ANYWHERE, Lane.LONG, Lane.ANYWHERE)
+    assert await outcome(run(threads, in_lanes(*steps), "me")) == [Lane.SHORT] * 2 + [Lane.LONG] * 2
+    monkeypatch.setitem(running.SLICES_S, Lane.SHORT, 0.0)
+    assert await outcome(run(threads, in_lanes(*steps), "me")) == [Lane.SHORT] + [Lane.LONG] * 3
+    threads.readers.stop()
 
 
 async def test_long_work_stands_behind_the_others_after_its_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers_module, "SLICES_S", {Lane.SHORT: 0.0, Lane.LONG: 0.0})
-    readers = Readers(asyncio.get_running_loop(), never)
+    monkeypatch.setattr(running, "SLICES_S", {Lane.SHORT: 0.0, Lane.LONG: 0.0})
+    threads = Threads()
     made: list[str] = []
     gate = threading.Event()
 
-    def steps(name: str, count: int) -> Work[str]:
+    async def steps(name: str, count: int) -> str:
         for _ in range(count):
-            yield Lane.LONG
+            await reader(Lane.LONG)
             gate.wait(20)
             made.append(name)
         return name
 
-    laters = [readers.submit(steps("first", 100), 1), readers.submit(steps("second", 3), 2)]
+    laters = [run(threads, steps("first", 100), "1"), run(threads, steps("second", 3), "2")]
     gate.set()
     assert [await outcome(later) for later in laters] == ["first", "second"]
     assert (made.count("first"), made.count("second")) == (100, 3)
     assert "second" not in made[12:]
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_the_client_s_leaving_ends_long_work_at_its_next_step() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     begun, gate, closed = threading.Event(), threading.Event(), threading.Event()
 
-    def endless() -> Work[None]:
+    async def endless() -> None:
         try:
             while True:
-                yield Lane.LONG
+                await reader(Lane.LONG)
                 begun.set()
                 gate.wait(20)
         finally:
             closed.set()
 
-    later = readers.submit(endless(), "me")
+    later = run(threads, endless(), "me")
     assert await asyncio.to_thread(begun.wait, 20)
     later.cancel()
     gate.set()
     assert await asyncio.to_thread(closed.wait, 20)
-    assert await outcome(readers.submit(in_lanes(Lane.LONG), "me")) == [Lane.LONG]
+    assert await outcome(run(threads, in_lanes(Lane.LONG), "me")) == [Lane.LONG]
     assert later.response is None
-    readers.stop()
+    threads.readers.stop()
 
 
 async def test_a_stop_has_long_work_say_what_it_can_say_at_its_next_step() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
     begun, gate = threading.Event(), threading.Event()
 
-    def until_stopped() -> Work[str]:
-        while (yield Lane.LONG) is not Lane.NONE:
-            begun.set()
-            gate.wait(20)
+    async def until_stopped() -> str:
+        with suppress(Stopping):
+            while True:
+                await reader(Lane.LONG)
+                begun.set()
+                gate.wait(20)
         return "the broker stops"
 
-    under_way, waiting = (readers.submit(until_stopped(), owner) for owner in range(2))
+    under_way, waiting = (run(threads, until_stopped(), owner) for owner in range(2))
     assert await asyncio.to_thread(begun.wait, 20)
-    readers.drop()
+    threads.readers.drop()
     gate.set()
     assert [await outcome(under_way), await outcome(waiting)] == ["the broker stops"] * 2
-    assert await outcome(readers.submit(lambda: "short", 1)) == "short", "what is short is done all the same"
-    readers.stop()
+    assert await outcome(run(threads, lambda: "short", "1")) == NO_ANSWER
+    threads.readers.stop()
 
 
 async def test_an_error_ends_work_and_the_thread_lives_on() -> None:
-    readers = Readers(asyncio.get_running_loop(), never)
+    threads = Threads()
 
-    def failing() -> Work[int]:
-        yield Lane.LONG
-        yield Lane.LONG
+    async def failing() -> int:
+        await reader(Lane.LONG)
+        await reader(Lane.LONG)
         return 1 // 0
 
-    assert isinstance(await outcome(readers.submit(failing(), "me")), ZeroDivisionError)
-    assert await outcome(readers.submit(in_lanes(Lane.LONG), "me")) == [Lane.LONG]
-    readers.stop()
+    assert isinstance(await outcome(run(threads, failing(), "me")), ZeroDivisionError)
+    assert await outcome(run(threads, in_lanes(Lane.LONG), "me")) == [Lane.LONG]
+    threads.readers.stop()
 
 
 # -- handlers ----------------------------------------------------------------------------------------------------------
@@ -296,7 +339,7 @@ async def test_lookups_go_on_where_their_time_on_the_loop_was_over(
     monkeypatch.setattr(by_time, "first_at_or_after", found)
     expected = [(0, n) for n in range(30)]
     assert await looked_up(client, [T0 + n for n in range(30)]) == expected
-    monkeypatch.setattr(work, "LOOP_S", -1.0)
+    monkeypatch.setattr(running, "LOOP_S", -1.0)
     threads.clear()
     assert await looked_up(client, [T0 + n for n in range(30)]) == expected
     assert len(threads) == 30
@@ -327,7 +370,7 @@ async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
 ) -> None:
     monkeypatch.setattr("tidelog.protocol.records.validate._TIMED_RECORDS_MAX", 0)
     monkeypatch.setattr("tidelog.storage.search.in_batch.PROMPT_BYTES", 1000)
-    monkeypatch.setattr(work, "LOOP_S", 60.0)
+    monkeypatch.setattr(running, "LOOP_S", 60.0)
     client = await connect(await serve())
     await filled(client, 0)
     assert not await produced(
@@ -351,7 +394,7 @@ async def test_fetches_go_on_where_their_time_on_the_loop_was_over(
     client = await connect(await serve(num_partitions="30"))
     await filled(client, 2, partitions=30)
     before = await client.ask(FETCH, 12, fetches([1] * 30))
-    monkeypatch.setattr(work, "LOOP_S", -1.0)
+    monkeypatch.setattr(running, "LOOP_S", -1.0)
     assert await client.ask(FETCH, 12, fetches([1] * 30)) == before
     assert len(before.responses[0].partitions) == 30
     assert before.responses[0].partitions[0].records
@@ -372,11 +415,11 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
         return end_of(epochs, epoch, log_end_offset)
 
     monkeypatch.setattr(LeaderEpochs, "end_of", epoch_end)
-    monkeypatch.setattr(work, "LOOP_S", 60.0)
+    monkeypatch.setattr(running, "LOOP_S", 60.0)
     before = await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request)
     assert [part.end_offset for part in before.topics[0].partitions] == [2] * 5
     assert not any("reader" in name for name in threads)
-    monkeypatch.setattr(work, "LOOP_S", -1.0)
+    monkeypatch.setattr(running, "LOOP_S", -1.0)
     assert await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request) == before
     assert ["reader" in name for name in threads] == [False] * 5 + [True] * 5
 
@@ -442,10 +485,10 @@ async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
     served = await serve(num_partitions="2")
     looking, fetching, producing = [await connect(served) for _ in range(3)]
     await filled(looking, partitions=2)
-    monkeypatch.setattr(work, "LOOP_S", -1.0)
+    monkeypatch.setattr(running, "LOOP_S", -1.0)
     gate = threading.Event()
-    blocking = [served.broker.readers.submit(lambda: gate.wait(20), "one")]
-    blocking.append(served.broker.readers.submit(in_lanes(Lane.LONG, gate=gate), "two"))
+    blocking = [run(served.broker, lambda: gate.wait(20), "one")]
+    blocking.append(run(served.broker, in_lanes(Lane.LONG, gate=gate), "two"))
     looking.send(LIST_OFFSETS, 7, 1, lookups([T0, T0 + 1]))
     fetching.send(FETCH, 12, 1, fetches([0, 1]))
     large = build_batch([Record(0, T0, None, b"v" * (2 << 20))], codec=4)

@@ -193,15 +193,15 @@ class GroupsWorld(World):
             at_once(self._delete(group))
 
     def _delete(self, group: Any) -> Any:
-        deleted = yield from self.groups.delete(group)
+        deleted = yield from self.groups.delete(group).__await__()
         self._answer_on_disk(group.id, deleted, lambda: None)
 
     def _answer_on_disk(self, group_id: str, put: Partition | ErrorCode, refused: Callable[[], None]) -> None:
         if not isinstance(put, Partition):
             return
         asked = self._asked(group_id, of=(True, False))
-        answer = self.groups.storing.on_disk(
-            [put], ErrorCode.NONE, lambda: refused() or ErrorCode.NOT_COORDINATOR, 0
+        answer = self.groups.storing.when_on_disk(
+            group_id, ErrorCode.NONE, lambda: refused() or ErrorCode.NOT_COORDINATOR, 0
         )
         if isinstance(answer, Later):
             answer.ready = lambda: asked(answer.response)

@@ -1,0 +1,291 @@
+"""What drives the coroutines of requests: on the event loop, and on the reader threads.
+
+Owns the passage from one to the other, the time that a request may take in a turn, and its cancellation. The response
+is encoded on the thread on which the coroutine ends, or on a reader thread where that took more than a turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Any, Protocol
+
+from tidelog.broker.answers import HOLDS_UP, Answer, Later, Streamed, kept, outcome_of
+from tidelog.broker.collector import Collector
+from tidelog.broker.turns import TURN_S, Turns
+from tidelog.broker.work import ANYWHERE, LEAVING, LOOP, SHORT, TURN, Lane, Stopping, Work, reader
+from tidelog.storage.errors import StorageError
+
+# How long one request is worked on by the event loop that may go on elsewhere.
+LOOP_S = 0.002
+# Of what is made in turns of the loop, so much before time is kept: most requests ask for no more.
+FREE_STEPS = 64
+# How long a reader thread works on one. What is not done after a short slice is long: a hundred clients with long work
+# hold up a short read for half a second.
+SLICES_S = {Lane.SHORT: 0.005, Lane.LONG: 0.02}
+# The answer where none is given.
+NO_ANSWER: Answer = ([], 0)
+
+
+class ReaderThreads(Protocol):
+    """What goes on with coroutines on other threads: `readers.Readers`."""
+
+    def put(self, owner: Any, request: "Running") -> None:
+        """Go on with one when it is its owner's turn."""
+
+
+class Threads(Protocol):
+    """Where coroutines run: a broker."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, from which they begin."""
+
+    @property
+    def turns(self) -> Turns:
+        """Who waits there for a later turn."""
+
+    @property
+    def collector(self) -> Collector:
+        """What holds the garbage collector off while they work."""
+
+    @property
+    def readers(self) -> ReaderThreads:
+        """The other threads."""
+
+
+def same(response: Any) -> Any:
+    """Encode nothing: whoever asked wants the response itself."""
+    return response
+
+
+class Running(Later):
+    """A coroutine under way; it comes to what `encode` makes of the response.
+
+    Its connection takes no other request until all that is left to do is to wait.
+    """
+
+    __slots__ = (
+        "_awaited",
+        "_coroutine",
+        "_encode",
+        "_is_hurried",
+        "_is_large",
+        "_is_long",
+        "_is_over",
+        "_is_working",
+        "_owner",
+        "_threads",
+        "needed",
+    )
+
+    def __init__(
+        self,
+        threads: Threads,
+        owner: Any,
+        coroutine: Work[Any],
+        encode: Callable[[Any], Answer | Streamed | Any] = same,
+        *,
+        is_large: bool = False,
+    ) -> None:
+        """Encode on a reader thread what is large; `owner` shares the readers with others, and is charged."""
+        super().__init__()
+        self._threads = threads
+        self._owner = owner
+        self._coroutine: Coroutine[Any, Any, Any] = coroutine
+        self._encode = encode
+        self._is_large = is_large
+        self._is_long = False  # its steps on the event loop took more than a turn
+        self._is_hurried = False
+        self._is_over = False  # its client has left
+        self._is_working = False  # and does not merely wait
+        self._awaited: Later | None = None
+        self.needed = LOOP  # the lane of a reader thread that it goes on in
+
+    def begin(self) -> Any:
+        """Go on as far as can be done now, on the event loop; return the response if that is all, else this."""
+        try:
+            self._advance(None)
+        except StopIteration as end:
+            return end.value
+        return self
+
+    # -- on the event loop ---------------------------------------------------------------------------------------
+
+    def _go_on(self, got: Any) -> None:
+        try:
+            self._advance(got)
+        except StopIteration as end:
+            self._end(end.value)
+        except Exception as fault:
+            self._hand_over(kept(fault))
+
+    def _advance(self, got: Any) -> None:
+        """Go on until the coroutine waits, or needs another thread. StopIteration at its end."""
+        send = self._coroutine.send
+        steps, began_s, ends_s = 0, monotonic(), 0.0
+        while True:
+            needed = send(got)
+            got = LOOP
+            if needed is ANYWHERE:
+                if monotonic() - began_s >= LOOP_S:
+                    self._submit(needed)
+                    return
+            elif needed is not LOOP:
+                self._wait_for(needed)
+                return
+            elif steps < FREE_STEPS:
+                steps += 1
+            else:
+                ends_s = ends_s or self._threads.turns.share_ends_s()
+                if monotonic() >= ends_s:
+                    self._is_long = True
+                    self._wait_for_turn()
+                    return
+
+    def _wait_for(self, needed: Any) -> None:
+        """Go on where a reader thread has time, or a `Later` has come."""
+        if isinstance(needed, Later):
+            self._wait_for_later(needed)
+        elif needed is TURN:
+            self._wait_for_turn()
+        elif needed is LEAVING:
+            self._work(False)
+            self.resolve(LEAVING)
+        else:
+            self._submit(needed)
+
+    def taken(self) -> Any:
+        """Return the response, now that it can leave; None if more is to be waited for."""
+        if self.response is LEAVING:
+            self.response = None
+            self._go_on(None)
+        return self.response
+
+    def _wait_for_turn(self) -> None:
+        self._work(True)
+        self._threads.turns.wait(partial(self._go_on, LOOP), TURN_S)
+
+    def _wait_for_later(self, later: Later) -> None:
+        # Another thread makes it, of as much as was asked for, unless it is something to wait for.
+        self._work(self._is_large and later.weight_bytes >= HOLDS_UP)
+        self._awaited = later
+        later.ready = self._has_come
+        later.charge(self._owner)
+        if self._is_hurried:
+            later.hurry()
+        if later.weight_bytes < self.weight_bytes:
+            lighter_bytes = self.weight_bytes - later.weight_bytes
+            self.weight_bytes = later.weight_bytes
+            if self.lightened is not None:
+                self.lightened(lighter_bytes)
+
+    def _has_come(self) -> None:
+        self._awaited = None
+        self._go_on(None)
+
+    def _submit(self, needed: Lane) -> None:
+        self._work(True)
+        self.needed = needed
+        self._threads.readers.put(self._owner, self)
+
+    def _came_back(self, needed: Any) -> None:
+        """Go on from a reader thread."""
+        if self._is_over:
+            self._coroutine.close()
+        elif needed is not LOOP:
+            self._wait_for(needed)
+        elif self._is_large:
+            # What a large request has to do on the loop may take long too: the others have their turn before.
+            self._threads.turns.wait(self._came_back_in_turn, TURN_S)
+        else:
+            self._go_on(LOOP)
+
+    def _came_back_in_turn(self) -> None:
+        if self._is_over:
+            self._coroutine.close()
+        else:
+            self._go_on(LOOP)
+
+    def _end(self, response: Any) -> None:
+        """Encode the response; on a reader thread where it may be large."""
+        if (self._is_large or self._is_long) and response is not None:
+            self._coroutine = _on_reader(response)
+            self._go_on(None)
+        else:
+            self._hand_over(outcome_of(partial(self._encoded, response)))
+
+    def _encoded(self, response: Any) -> Any:
+        return NO_ANSWER if response is None else self._encode(response)
+
+    def _hand_over(self, answer: Any) -> None:
+        self._work(False)
+        self.resolve(answer)
+
+    def _work(self, is_working: bool) -> None:
+        """Hold the collector off while something is made, unless the client has left: the end may go unnoticed then."""
+        is_working = is_working and not self._is_over
+        if is_working != self._is_working:
+            self._is_working = is_working
+            if is_working:
+                self._threads.collector.hold_off()
+            else:
+                self._threads.collector.let_go()
+
+    def hurry(self) -> bool:
+        """Wait for nothing that need not be waited for; large requests are not worth it."""
+        self._is_hurried = True
+        if self._awaited is not None:
+            self._awaited.hurry()
+        return not self._is_large
+
+    def cancel(self) -> None:
+        """Give up, wherever it has come to; what waits for its turn on the event loop is done to its end."""
+        self._is_over = True
+        self._work(False)
+        if self._awaited is not None:
+            self._awaited.ready = None
+            self._awaited.cancel()
+            self._awaited = None
+            self._coroutine.close()
+        elif self.response is LEAVING:
+            self._coroutine.close()
+
+    # -- on a reader thread --------------------------------------------------------------------------------------
+
+    def go_on(self, lane: Lane, is_stopping: Callable[[], bool]) -> bool:
+        """Make steps for a slice of time; tell whether it leaves the reader threads."""
+        outcome: Any
+        coroutine, ends_s = self._coroutine, monotonic() + SLICES_S[lane]
+        try:
+            while not self._is_over:
+                needed = coroutine.throw(Stopping()) if is_stopping() else coroutine.send(lane)
+                if needed is LOOP or not isinstance(needed, Lane):
+                    self._to_loop(self._came_back, needed)
+                    return True
+                if needed > lane or monotonic() >= ends_s:
+                    self.needed = needed
+                    return False
+            coroutine.close()
+            return True
+        except StopIteration as end:
+            outcome = outcome_of(partial(self._encoded, end.value))
+        except Stopping:
+            outcome = NO_ANSWER
+        except Exception as error:
+            outcome = kept(error)
+        except BaseException as fault:
+            self._to_loop(self._hand_over, StorageError(f"the read was ended by {fault!r}"))
+            raise
+        self._to_loop(self._hand_over, outcome)
+        return True
+
+    def _to_loop(self, call: Callable[[Any], None], argument: Any) -> None:
+        self._threads.loop.call_soon_threadsafe(call, argument)
+
+
+async def _on_reader(response: Any) -> Any:
+    with suppress(Stopping):
+        await reader(SHORT)
+    return response
