@@ -225,9 +225,7 @@ class Topics:
             log.durability.flush()
         self._logs.checkpoint()
         if record is None:
-            record = TopicRecord(
-                name, logs[0].topic_id or new_topic_id(), partitions, self.on_first_use(name)[1]
-            )
+            record = TopicRecord(name, self._id_of(name, logs), partitions, self.on_first_use(name)[1])
         record = replace(record, partitions=partitions)
         self._catalog.add_topic(record)
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
@@ -238,6 +236,21 @@ class Topics:
                 name,
             )
         return record
+
+    def _id_of(self, name: str, logs: list[Log]) -> bytes:
+        """Return the id of a topic that is adopted: that of its folders, unless it is another topic's already."""
+        known = {record.id: record.name for record in self._catalog.topics()}
+        topic_id = logs[0].topic_id
+        if topic_id is not None and topic_id not in known:
+            return topic_id
+        if topic_id is not None:
+            _log.warning(
+                "topic gets an id of its own topic=%s: its folders had that of %s", name, known[topic_id]
+            )
+        topic_id = new_topic_id()
+        for log in logs:
+            self._logs.save_topic_id(log, topic_id)
+        return topic_id
 
     # Maintenance thread.
 

@@ -375,9 +375,13 @@ class LogManager:
 
         Nothing waits for the disk: the next start looks again.
         """
+        if log.topic_id is None:
+            self.save_topic_id(log, topic_id)
+
+    def save_topic_id(self, log: Log, topic_id: bytes) -> None:
+        """Write the topic's id into a partition's folder."""
         with self.disk.may_refuse("topic id", log):
-            if log.topic_id is None:
-                folder_identity.save_topic_id(log.directory, topic_id)
+            folder_identity.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
         """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.

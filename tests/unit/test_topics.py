@@ -1010,6 +1010,26 @@ async def test_a_topic_is_adopted_once_all_of_its_partitions_can_be_opened(
     assert [partition.log.log_end_offset for partition in topic.partitions] == [1, 0]
 
 
+async def test_a_copied_folder_becomes_a_topic_with_an_id_of_its_own(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "t", 1)
+    await produce(client, "t")
+    await served.stop()
+    folder = served.broker.logs.directory
+    shutil.copytree(folder / "t-0", folder / "copy-0")
+    for _ in range(2):
+        served = await serve()
+        copy, original = (served.broker.topics.by_name[name] for name in ("copy", "t"))
+        assert copy.id != original.id
+        assert [each.partitions[0].log.topic_id for each in (copy, original)] == [copy.id, original.id]
+        assert [each.partitions[0].log.log_end_offset for each in (copy, original)] == [1, 1]
+        await served.stop()
+    assert caplog.text.count("topic gets an id of its own topic=copy: its folders had that of t") == 1
+
+
 @pytest.mark.parametrize("retention_ms", ["604800000", "-1"])
 async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, retention_ms: str
