@@ -162,12 +162,13 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in ticks of the system; nothing if it has ended."""
+    """Return when a process was started, in ticks of the system; nothing if it has ended (a zombie has)."""
     try:
         stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()
     except OSError:
         return ""
-    return stat.rsplit(b")", 1)[1].split()[19].decode()
+    state, *fields = stat.rsplit(b")", 1)[1].split()
+    return "" if state == b"Z" else fields[18].decode()
 
 
 def _lease_in(partitions: Sequence[Path], process: str, name: str, pieces: int) -> None:

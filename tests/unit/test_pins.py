@@ -48,6 +48,15 @@ def killed() -> str:
     return name
 
 
+def test_a_process_that_its_parent_has_not_awaited_has_ended() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    name = pins.process_of(process.pid)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert pins.has_ended(name)
+    process.communicate()
+
+
 def dated(path: Path, at_ms: int) -> None:
     os.utime(path, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
 
