@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.logs import read_records
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tidelog.broker import readers
+from tidelog.broker import running
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.work import Lane
 from tidelog.protocol.error_codes import ErrorCode
@@ -459,7 +459,7 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
 ) -> None:
     """Where more is held than there is room for, a check that has begun goes on to its end."""
     monkeypatch.setattr("tidelog.broker.work.HELD_BYTES_MAX", room_bytes)
-    monkeypatch.setitem(readers.SLICES_S, Lane.LONG, 0.0)
+    monkeypatch.setitem(running.SLICES_S, Lane.LONG, 0.0)
     patient, other = [await connect(served) for _ in range(2)]
     await made(patient, "t", message_format_version="1")
     check, begun, is_other_there, is_over = Log.check, threading.Event(), threading.Event(), threading.Event()
@@ -522,9 +522,9 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
     def look() -> list[int]:
         """Go through the steps; return what was held at each."""
         work = fetch_handler._Fetch(served.broker, request, 2).look(served.broker, request, 2)
-        lane = next(work)
+        lane = work.send(None)
         while lane is not Lane.LONG:
-            lane = work.send(lane)
+            lane = work.send(Lane.LOOP if lane is Lane.ANYWHERE else lane)
         found: list[int] = []
         with suppress(StopIteration):
             while True:
@@ -532,6 +532,7 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
                 found.append(held.total_bytes - others_bytes)
                 if ends == "by a client that leaves":
                     work.close()
+                    break
         return found
 
     others_bytes = 0
