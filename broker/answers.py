@@ -51,6 +51,9 @@ class Later:
 
     __slots__ = ("lightened", "ready", "response", "weight_bytes")
 
+    # Whether a coroutine that waits for it is closed when its client leaves.
+    ends_with_client = True
+
     def __init__(self, weight_bytes: int = HOLDS_UP) -> None:
         self.ready: Callable[[], None] | None = None
         self.lightened: Callable[[int], None] | None = None

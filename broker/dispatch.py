@@ -146,18 +146,21 @@ def _decode_elsewhere(
 ) -> Deferred:
     """Serve a request that takes long to decode: that is done on a reader thread."""
 
-    async def answer() -> Any:
-        await reader(LONG if end - position > MOST_REQUEST_BYTES else SHORT)
-        request, _ = route.read(view, position, end)
-        if route.keep is not None:
-            request = route.keep(request, route.version)
-        await loop()
-        return await come(gate(session, route, request))
-
+    answer = _answer_elsewhere(session, route, view, position, end)
     encode = partial(route.answer, correlation_id)
-    running = Running(session.broker, session, answer(), encode, is_large=True)
+    running = Running(session.broker, session, answer, encode, is_large=True)
     running.begin()
     return Deferred(running, _encoded, correlation_id, route.name, keeps_request=True)
+
+
+async def _answer_elsewhere(session: Session, route: Route, view: memoryview, position: int, end: int) -> Any:
+    await reader(LONG if end - position > MOST_REQUEST_BYTES else SHORT)
+    request, _ = route.read(view, position, end)
+    del view  # The answer may take long, and the connection takes its buffer back.
+    if route.keep is not None:
+        request = route.keep(request, route.version)
+    await loop()
+    return await come(gate(session, route, request))
 
 
 def _find_route(key_version: int, routes: Routes = _routes) -> Route:

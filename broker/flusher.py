@@ -34,6 +34,9 @@ class Commit(Later):
 
     __slots__ = ("failed", "logs", "outcome")
 
+    # What was appended may have to be taken back, whoever has left.
+    ends_with_client = False
+
     def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed, weight_bytes: int) -> None:
         self.ready = self.lightened = None
         self.response = None

@@ -241,14 +241,15 @@ class Running(Later):
         return not self._is_large
 
     def cancel(self) -> None:
-        """Give up, wherever it has come to; what waits for its turn on the event loop is done to its end."""
+        """Give up, wherever it has come to; what waits for its turn on the event loop, or for a flush, goes on."""
         self._is_over = True
         self._work(False)
         if self._awaited is not None:
-            self._awaited.ready = None
-            self._awaited.cancel()
-            self._awaited = None
-            self._coroutine.close()
+            if self._awaited.ends_with_client:
+                self._awaited.ready = None
+                self._awaited.cancel()
+                self._awaited = None
+                self._coroutine.close()
         elif self.response is LEAVING:
             self._coroutine.close()
 

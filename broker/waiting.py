@@ -30,7 +30,7 @@ TURN_S = 0.002
 ROUNDED_BY = 8
 ROUNDED_MS = 64
 # What a parked fetch takes in memory with its request, about, and what for each of its partitions.
-WAITER_BYTES = 1500
+WAITER_BYTES = 2200
 PLACE_BYTES = 700
 # Entries that are not good any more are few beside those that are, or no more than that.
 DEAD_MAX = 16

@@ -13,7 +13,8 @@ awaits says where it goes on:
 
 All but the last two return the lane that the coroutine has then. On a reader thread they raise `Stopping` where the
 broker stops: a coroutine that does not catch it is not answered. A coroutine whose client has left is closed where it
-waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop is done to its end.
+waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop, or for a flush, is done
+to its end.
 
 Owns what a coroutine may await and how long its steps may take; `running` drives it. Knows nothing of threads.
 """

@@ -122,11 +122,13 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
         _turn(request)
     if asked is not None and not asked.news:  # as in most polls: nobody looks for anything then
         waits = request.min_bytes > 0 and request.max_wait_ms > 0
-        return _wait(broker, request, version, asked, None) if waits else asked.answer([])
+        if not waits:
+            return asked.answer([])
+        return _wait(broker, request, version, asked, _parked(broker, request, asked, None))
     fetch = _Fetch(broker, request, version, asked)
     if fetch.looks_at_once(broker, request, version):
         if not fetch.is_enough(request):
-            return _wait(broker, request, version, asked, fetch)
+            return _wait(broker, request, version, asked, _parked(broker, request, asked, fetch))
         if fetch.is_in_memory():
             return fetch.answer()
         return fetch.load()
@@ -143,8 +145,11 @@ async def _look(
             return await fetch.load()
         await loop()
         if not fetch.has_more:  # since: a waiter would not be told of that
-            return await _wait(broker, request, version, asked, fetch)
+            break
         fetch = _Fetch(broker, request, version, asked)
+    waiter = _parked(broker, request, asked, fetch)
+    del fetch  # What it has found is not held while it waits.
+    return await _wait(broker, request, version, asked, waiter)
 
 
 async def _wait(
@@ -152,10 +157,10 @@ async def _wait(
     request: FetchRequest,
     version: int,
     asked: InSession | Opening | None,
-    fetch: "_Fetch | None",
+    waiter: FetchWaiter,
 ) -> FetchResponse:
-    """Wait for more than a fetch has found, if anything was looked for; then answer what there is."""
-    await _parked(broker, request, asked, fetch)
+    """Wait for more than a fetch has found; then answer what there is."""
+    await waiter
     # What there is then is read when the answers before it have left.
     await leaving()
     if asked is not None and not asked.news:
@@ -168,6 +173,7 @@ async def _wait(
 def _parked(
     broker: Broker, request: FetchRequest, asked: InSession | Opening | None, fetch: "_Fetch | None"
 ) -> FetchWaiter:
+    """Park a fetch on what it has looked for, if that is anything."""
     missing_bytes, weight_bytes = request.min_bytes, PARKED_WEIGHT_BYTES
     places: Sequence[Waiters] = ()
     if fetch is not None:

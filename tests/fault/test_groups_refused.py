@@ -87,6 +87,27 @@ async def test_commits_whose_flush_failed_are_told_to_nobody(
     assert served.broker.groups.memory.held_bytes == held_bytes
 
 
+async def test_an_offset_whose_flush_failed_is_taken_back_though_its_client_has_left(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one, other = GroupMember(await connect(served), "g"), GroupMember(await connect(served), "g")
+    await make_topic(one.client, "t", 1)
+    assert await one.commit("t", 5) == [ErrorCode.NONE]
+    with monkeypatch.context() as patch:
+        flushes = Flushes(patch)
+        committing = asyncio.create_task(one.commit("t", 6))
+        await asyncio.to_thread(flushes.waits.wait, 20)
+        connections = len(served.server.connections)
+        one.client.writer.transport.abort()
+        await until(lambda: len(served.server.connections) == connections - 1)
+        flushes.fail = True
+        flushes.may_go.set()
+        await until(lambda: served.broker.flusher.is_settled)
+        committing.cancel()
+    assert await other.offsets(t=1) == {("t", 0): 5}
+
+
 async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_whoever_asks(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 import dataclasses
 import errno
+import gc
 import logging
 import os
 import threading
 from pathlib import Path
+from types import CoroutineType
 from typing import Any
 
 import pytest
@@ -705,6 +707,26 @@ async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
     (kept,) = parked
     assert [len(topic.partitions) for topic in kept.topics] == [1]
     assert (kept.forgotten_topics_data, kept.rack_id) == ([], "")
+
+
+async def test_a_fetch_that_waits_keeps_neither_what_it_found_nor_the_bytes_of_its_request(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(num_partitions="2")
+    client = await connect(served)
+    await client.make_topic("t")
+    await client.ask(PRODUCE, 9, produce("t", b"v"))
+    trailing = bytes(2 << 20)
+    for number, partitions in enumerate((1, 2)):
+        frame = encode_request(
+            FETCH, 11, number, "test", wide_fetch(partitions - 1, max_wait_ms=600_000, min_bytes=MIB)
+        )
+        client.writer.write((len(frame) - 4 + len(trailing)).to_bytes(4, "big") + frame[4:] + trailing)
+        await until(lambda parked=number + 1: len(served.broker.parked) == parked)  # type: ignore[misc]
+    views = [each for each in gc.get_objects() if type(each) is memoryview and len(each) >= len(trailing)]
+    holders = [type(holder) for view in views for holder in gc.get_referrers(view)]
+    assert CoroutineType not in holders
+    assert not [each for each in gc.get_objects() if isinstance(each, fetching._Fetch)]
 
 
 async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
