@@ -600,7 +600,7 @@ class LogManager:
         try:
             self.checkpoint()
             if clean:
-                self._sync_closed(logs)
+                self._sync_closed(_opened(logs))
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
             clean = False

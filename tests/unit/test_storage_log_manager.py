@@ -883,8 +883,14 @@ def no_folder(folder: Path) -> str:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("spoil", [double, unreadable, no_folder])
 def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
-    data: Folder, spoil: Callable[[Path], str], clean: bool, caplog: pytest.LogCaptureFixture
+    data: Folder,
+    spoil: Callable[[Path], str],
+    clean: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Each file is synced by itself.
+    monkeypatch.setattr("tidelog.storage.group_sync.GroupSync.is_cheaper_than", lambda *_: False)
     for partition in (0, 1):
         log = data.manager.create("t", partition, TOPIC_ID, TopicConfig())
         fill(log, [[NOW]] * 3)
