@@ -375,8 +375,9 @@ class LogManager:
 
         Nothing waits for the disk: the next start looks again.
         """
-        if log.topic_id is None:
-            self.save_topic_id(log, topic_id)
+        with self.disk.may_refuse("topic id", log):
+            if log.topic_id is None:
+                folder_identity.save_topic_id(log.directory, topic_id)
 
     def save_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder."""

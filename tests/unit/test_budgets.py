@@ -73,7 +73,7 @@ INSTRUCTIONS = {
     },
     (3, 13): {
         "produce": 1101,
-        "produce on disk": 1661,
+        "produce on disk": 1575,
         "fetch": 1227,
         "fetch of 64 KiB": 1315,
         "list offsets by time": 1224,

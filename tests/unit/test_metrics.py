@@ -25,7 +25,7 @@ from tidelog.broker.metrics.health import health
 from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
-from tidelog.broker.work import LONG, NONE, Work
+from tidelog.broker.work import LONG, Stopping, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -68,12 +68,16 @@ def all_of(work: Work[Any], stop_after: int = 1 << 30) -> Any:
     """Do work to its end, or tell it after some steps that the broker stops."""
     steps = 0
     try:
-        next(work)
+        work.send(None)
         while True:
             steps += 1
-            work.send(LONG if steps <= stop_after else NONE)
+            if steps > stop_after:
+                work.throw(Stopping())
+            work.send(LONG)
     except StopIteration as end:
         return end.value
+    except Stopping:
+        return None
 
 
 def scraped(broker: Broker) -> Values:
