@@ -66,20 +66,22 @@ BUDGETS = {
 INSTRUCTIONS = {
     (3, 11): {
         "produce": 1215,
-        "produce on disk": 1824,
+        "produce on disk": 1800,
         "fetch": 1356,
         "fetch of 64 KiB": 1455,
         "list offsets by time": 1362,
     },
     (3, 13): {
         "produce": 1101,
-        "produce on disk": 1575,
+        "produce on disk": 1620,
         "fetch": 1227,
         "fetch of 64 KiB": 1315,
         "list offsets by time": 1224,
     },
 }
 MORE = 1.05
+# How often the flusher is woken for several at once, and the loop by it, is chance.
+MORE_ON_DISK = 1.1
 
 
 def small_batch(number: int = 0) -> bytes:
@@ -222,7 +224,8 @@ async def test_instructions_of_a_request(tmp_path: Path, monkeypatch: pytest.Mon
     counted = (await count(tmp_path, what, "instructions")).instructions
     each = (counted[threading.current_thread().name] + counted["flusher"]) / COUNTED
     usual = INSTRUCTIONS[sys.version_info[:2]][what]
-    assert usual / MORE <= each <= usual * MORE, f"{each:.0f} instructions a request, not {usual}"
+    more = MORE_ON_DISK if what == "produce on disk" else MORE
+    assert usual / more <= each <= usual * more, f"{each:.0f} instructions a request, not {usual}"
 
 
 @pytest.mark.parametrize("what", BUDGETS)
