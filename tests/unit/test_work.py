@@ -430,6 +430,7 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 ) -> None:
     # What is not decided yet, though it is in the log, is nothing new to who does not read it.
     monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
+    monkeypatch.setattr(running, "LOOP_S", 60.0)
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
     served = await serve(log_index_interval_bytes="2147483647", num_partitions="2")
@@ -458,6 +459,7 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_time_for_it(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(running, "LOOP_S", 60.0)
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
     client = await connect(await serve(log_index_interval_bytes="2147483647"))
