@@ -192,17 +192,15 @@ class Running(Later):
 
     def _came_back(self, needed: Any) -> None:
         """Go on from a reader thread."""
-        if self._is_over:
-            self._coroutine.close()
-        elif needed is not LOOP:
+        if needed is not LOOP and not self._is_over:
             self._wait_for(needed)
         elif self._is_large:
             # What a large request has to do on the loop may take long too: the others have their turn before.
-            self._threads.turns.wait(self._came_back_in_turn, TURN_S)
+            self._threads.turns.wait(self._resume, TURN_S)
         else:
-            self._go_on(LOOP)
+            self._resume()
 
-    def _came_back_in_turn(self) -> None:
+    def _resume(self) -> None:
         if self._is_over:
             self._coroutine.close()
         else:

@@ -285,8 +285,6 @@ class _Fetch:
 
     async def look(self, broker: Broker, request: FetchRequest, version: int) -> None:
         """Look at each partition of the request, which is to be the one that this was made for."""
-        if self.looks_at_once(broker, request, version):
-            return
         try:
             await self._look(broker, request, version)
         finally:

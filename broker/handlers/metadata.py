@@ -54,7 +54,7 @@ Failures = dict[str, ErrorCode]
 
 def handle(
     session: Session, request: MetadataRequest, version: int
-) -> MetadataResponse | Later | Work[MetadataResponse]:
+) -> MetadataResponse | Work[MetadataResponse]:
     """Describe the broker and the topics asked for, creating those that may be."""
     broker = session.broker
     answer = partial(_answer_at_once_or_elsewhere, session, request, version)
