@@ -11,6 +11,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -67,6 +68,7 @@ class ApacheKafka:
         self._prefix = list(prefix)
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
+        self._side = Path()
         self.host, self.port = "127.0.0.1", 0
 
     @property
@@ -93,9 +95,25 @@ class ApacheKafka:
             raise
         return self
 
+    def has_died(self, timeout_s: float = 10) -> bool:
+        """Return whether the broker ends within this time though nobody asked it to."""
+        if self._process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """Return the status that a broker ended with, and the end of what it printed and logged."""
+        assert self._process is not None
+        said = [f"Apache Kafka ended with status {self._process.poll()}"]
+        for path in (self._side / "stdout", self._side / "server.log"):
+            said += [f"{path.name}:", *path.read_text(errors="replace").splitlines()[-40:]]
+        return "\n".join(said)
+
     def spawn(self, data_dir: Path) -> None:
         """Start the process on a formatted folder, without waiting for it."""
-        side = data_dir.with_name(data_dir.name + ".kafka")
+        side = self._side = data_dir.with_name(data_dir.name + ".kafka")
         command = [*self._logging(side, "server.log"), "kafka.Kafka", str(side / "server.properties")]
         with (side / "stdout").open("wb") as stdout:
             self._process = subprocess.Popen(

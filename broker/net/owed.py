@@ -55,8 +55,11 @@ class Owed:
         self._lighter()
 
     def collect(self, out: Parts) -> Streamed | None:
-        """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer."""
-        answers = self.answers
+        """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer.
+
+        An answer that comes after MAX_UNSENT_BYTES counts as large: what is read as it leaves is not to pile up.
+        """
+        answers, out_bytes = self.answers, 0
         while answers:
             answer = answers[0]
             if type(answer) is Deferred:
@@ -73,7 +76,10 @@ class Owed:
             answers.popleft()
             if type(ready) is Streamed:
                 return ready
+            if out_bytes >= MAX_UNSENT_BYTES:
+                return Streamed([*ready[0]], ready[1])
             out += ready[0]
+            out_bytes += ready[1]
         return None
 
     def hurry(self) -> bool:

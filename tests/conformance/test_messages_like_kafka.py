@@ -153,10 +153,10 @@ def of_groups(client: RawClient, _topic: str) -> Iterator[Said]:
 def test_messages_begin_with_kafkas(sides: Sides, topic: str) -> None:
     different = []
     for script in (of_topics, of_options, of_groups):
-        with RawClient(sides.kafka) as client:
-            theirs = list(script(client, f"{topic}-{script.__name__}"))
+        name = f"{topic}-{script.__name__}"
+        theirs = sides.ask_kafka(lambda client, script=script, name=name: list(script(client, name)))
         with RawClient(sides.ours) as client:
-            ours = list(script(client, f"{topic}-{script.__name__}"))
+            ours = list(script(client, name))
         for number, (our, their) in enumerate(zip(ours, theirs, strict=True)):
             begins = (our[1] or "").startswith((their[1] or "").removesuffix("."))
             if our[0] != their[0] or not begins:
