@@ -50,7 +50,7 @@ _BOTH_WAYS = ["tests/property/test_both_ways.py", "-k", "[1]"]  # one of its see
 # Which tests have to notice, quickest first; those that are slower come once these have passed.
 TESTS = {
     "storage": (
-        ["tests/unit/test_storage_*.py", "tests/unit/test_cli_dump.py"],
+        ["tests/unit/test_storage_*.py", "tests/unit/cli/test_dump.py"],
         ["tests/property/test_log_model.py", "tests/property/test_retention.py", "tests/fault", *_NO_PROCESS],
     ),
     "broker": (
@@ -255,7 +255,11 @@ FIRST = {
     "protocol/wire/structs": ["wire_schema", *_CODEC],
     "protocol/wire/types": _CODEC,
     "protocol/wire/writer": _CODEC,
-    "storage/batch_rules": ["log", "tests/unit/test_large_batches.py", "tests/unit/test_recompress.py"],
+    "storage/batch_rules": [
+        "log",
+        "tests/integration/test_large_batches.py",
+        "tests/unit/protocol/test_recompress.py",
+    ],
     "storage/blocks": ["blocks"],
     "storage/checkpoints": ["checkpoints"],
     "storage/continuity": ["recovery", "log_manager", *_RECOVERED],
@@ -270,7 +274,7 @@ FIRST = {
     "storage/group_sync": ["group_sync"],
     "storage/health": ["epochs", "flush", "tests/fault/test_bad_disk.py"],
     "storage/hint_check": ["hint_check", "cli_fsck"],
-    "storage/importing": ["tests/unit/test_importing.py"],
+    "storage/importing": ["tests/unit/broker/test_importing.py"],
     "storage/index_file": ["index_file"],
     "storage/leader_epochs": ["epochs"],
     "storage/log": ["log", "roll", "retention", "epochs", "producer_state", "flush", *_RECOVERED],
@@ -279,8 +283,12 @@ FIRST = {
     "storage/minima": ["minima", "summary", "time_range"],
     "storage/offset_index": ["index_file", "indexes", "by_time", "time_range"],
     "storage/open_segments": ["open_segments"],
-    "storage/origin": ["tests/fault/test_lost_offsets.py", "tests/unit/test_importing.py", *_RECOVERED],
-    "storage/pins": ["tests/unit/test_pins.py"],
+    "storage/origin": [
+        "tests/fault/test_lost_offsets.py",
+        "tests/unit/broker/test_importing.py",
+        *_RECOVERED,
+    ],
+    "storage/pins": ["tests/unit/storage/test_pins.py"],
     "storage/producer_snapshots": ["producer_state"],
     "storage/producer_state": ["producer_state"],
     "storage/read_only": ["read_only"],
@@ -300,7 +308,7 @@ FIRST = {
     "storage/shared": ["log_manager", "open_segments"],
     "storage/sources": ["files", "by_time", "by_offset"],
     "storage/summary": ["summary", "indexes", "time_range"],
-    "storage/tally": ["tests/unit/test_metrics.py"],
+    "storage/tally": ["tests/integration/test_metrics.py"],
     "storage/time_index": ["indexes", "by_time"],
     "storage/troubles": ["troubles"],
     "storage/unflushed": ["flush", "log_manager"],

@@ -112,7 +112,7 @@ def test_neither_telemetry_nor_sasl_is_announced(key: int) -> None:
 async def test_java_gets_no_null_for_the_options_of_a_new_topic(
     serve: Serve, connect: Connect, version: int
 ) -> None:
-    """It fails on null. That of DescribeTopicPartitions is in `tests/unit/test_administration.py`."""
+    """It fails on null. That of DescribeTopicPartitions is in `tests/integration/test_administration.py`."""
     client = await connect(await serve())
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic, topic], timeout_ms=1000)

@@ -2,12 +2,12 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-DOC = (TESTS.parent / "docs" / "durability.md").read_text()
+from tests.support.paths import ROOT, TESTS
+
+DOC = (ROOT / "docs" / "durability.md").read_text()
 SHOWN = re.compile(r"`([\w/]+\.py)::(\w+)`")
 FAULT = re.compile(r"^\| (F\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 FAULTS = dict(FAULT.findall(DOC))

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.java import DEEP, complaints_about, needs_java
+from tests.support.paths import KAFKA_WRITTEN
 
-GOLDEN = Path(__file__).parents[1] / "data" / "kafka-written"
 pytestmark = [needs_java, pytest.mark.java]
 
 
 @pytest.fixture
 def partition(tmp_path: Path) -> Path:
     """Copy one partition that Kafka wrote."""
-    return Path(shutil.copytree(GOLDEN / "m2-none-ct-0", tmp_path / "t-0"))
+    return Path(shutil.copytree(KAFKA_WRITTEN / "m2-none-ct-0", tmp_path / "t-0"))
 
 
 def test_golden_folders_draw_no_complaint() -> None:
-    assert complaints_about(GOLDEN) == []
+    assert complaints_about(KAFKA_WRITTEN) == []
 
 
 def only(partition: Path, suffix: str) -> Path:

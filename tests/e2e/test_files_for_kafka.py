@@ -3,13 +3,13 @@
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.support.broker import Broker
 from tests.support.java import complaints_about, dump_log_segments, needs_java, segment_files
 from tests.support.logs import read_records
+from tests.support.paths import KAFKA_WRITTEN
 from tests.support.raw_client import RawClient
 from tests.support.reference_index import differences
 from tests.support.workload import START_MS, one_batch
@@ -17,7 +17,6 @@ from tidelog.protocol.records.build import Record, build_batch
 
 pytestmark = pytest.mark.e2e
 
-GOLDEN = Path(__file__).parents[1] / "data" / "kafka-written"
 INTERVAL_BYTES = 512
 # Small segments and a dense index: there must be something to judge.
 SETTINGS = {
@@ -98,13 +97,15 @@ def test_dump_log_segments_reads_back_what_was_sent(new_broker: Callable[..., Br
         assert f"key: key {offset} payload: {'v' * 10}" in printed
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in GOLDEN.glob("m*")))
+@pytest.mark.parametrize("folder", sorted(path.name for path in KAFKA_WRITTEN.glob("m*")))
 def test_partition_that_kafka_wrote_is_served(new_broker: Callable[..., Broker], folder: str) -> None:
     broker = new_broker({"log.retention.ms": "-1"})
     broker.stop()
-    shutil.copytree(GOLDEN / folder, broker.data_dir / "adopted-0")
+    shutil.copytree(KAFKA_WRITTEN / folder, broker.data_dir / "adopted-0")
     broker.start()
-    expected = [json.loads(line) for line in (GOLDEN / folder / "expected.jsonl").read_text().splitlines()]
+    expected = [
+        json.loads(line) for line in (KAFKA_WRITTEN / folder / "expected.jsonl").read_text().splitlines()
+    ]
     with RawClient(broker) as client:
         found = [
             record for _, data in client.batches("adopted", offset=5000) for record in read_records(data)

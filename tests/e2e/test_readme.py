@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.java import needs_java
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 ADDRESS = "127.0.0.1:9092"
 

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from tests.support.broker import COMMAND, Broker, environment, run_to_end, wait_until
+from tests.support.paths import ROOT
 from tests.support.raw_client import FETCH, RawClient
 from tests.support.small_disk import fill
 from tests.support.workload import one_batch
@@ -27,7 +28,6 @@ from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchT
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 NEW_BROKER = Callable[..., Broker]
 
 

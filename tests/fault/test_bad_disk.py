@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import NOW, batch, fetch_all, fill, open_log, retain, scan
+from tests.support.paths import ROOT
 from tests.support.reference_index import differences
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
@@ -154,7 +155,7 @@ def test_F9_calls_that_a_signal_interrupts_are_made_again(tmp_path: Path) -> Non
         "from pathlib import Path; from tests.fault.test_bad_disk import write_and_read_while_interrupted as run; "
         f"run(Path({str(tmp_path / 'data')!r}))"
     )
-    root = str(Path(__file__).parents[2])
+    root = str(ROOT)
     environ = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": root}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, cwd=root, capture_output=True, text=True, timeout=60

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.integration.test_consumer_group_handlers import Member, classic, make_topic
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.unit.test_consumer_group_handlers import Member, classic, make_topic
 from tidelog.broker.groups.consumer_parts import Changes, Stored, Writing
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.error_codes import ErrorCode

@@ -16,13 +16,13 @@ from kafka.errors import KafkaStorageError
 from typer.testing import CliRunner
 
 from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
+from tests.integration.test_handlers import produce
 from tests.support.broker import wait_until
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.java import needs_java, run_java
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
-from tests.unit.test_handlers import produce
 from tidelog.broker import broker
 from tidelog.cli import health
 from tidelog.cli.client import batch_refusal, producer

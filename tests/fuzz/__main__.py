@@ -19,8 +19,9 @@ from pathlib import Path
 
 from tests.fuzz.frames import Case, cases, read_cases, seeds
 from tests.fuzz.play import Slow, Stand, Trouble
+from tests.support.paths import ROOT
 
-FOUND = Path(__file__).resolve().parents[2] / "build" / "fuzz"
+FOUND = ROOT / "build" / "fuzz"
 CASES_A_ROUND, ROUNDS_A_LIFE, LIVES_A_FOLDER = 40, 25, 4
 # What may be spent on making a finding small.
 MOST_TRIALS, MOST_TRIAL_S = 60, 60.0

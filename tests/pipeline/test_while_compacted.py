@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.compaction import clean, rows_of
 from tests.support.logs import NOW
-from tests.unit.test_compaction_swap import MERGING, filled
+from tests.unit.storage.test_compaction_swap import MERGING, filled
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files import pieces, segments, snapshot

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.unit.test_fetch_sessions import NumberedLog, World, fetch, forgotten
+from tests.unit.broker.test_fetch_sessions import NumberedLog, World, fetch, forgotten
 from tidelog.broker import fetch_sessions
 from tidelog.broker.partition import Partition
 from tidelog.broker.waiting import FetchWaiter

@@ -27,7 +27,7 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 
-# The APIs that `tests/unit/test_group_handlers.py` asks in every version.
+# The APIs that `tests/integration/test_group_handlers.py` asks in every version.
 ASKED = {FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT, OFFSET_FETCH}
 ASKED |= {DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE}
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 SOURCES = ROOT / "tests" / "e2e" / "java"
 # The last release that writes and converts message formats v0 and v1.
 SOURCES_39 = ROOT / "tests" / "e2e" / "java-3.9"

@@ -24,8 +24,9 @@ import pytest
 from tests.support.broker import wait_until
 from tests.support.builds import go_built, needs_go, needs_node, npm_installed
 from tests.support.java import BUILD, QUICK, _exclusive, _run, classes, jars, needs_java
+from tests.support.paths import TESTS
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "members"
+PROGRAMS = TESTS / "e2e" / "members"
 # As long as a busy machine may keep a process waiting.
 SESSION_MS = 8000
 PATIENCE_S = 40.0

@@ -14,10 +14,10 @@ import pytest
 from tests.support.broker import COMMAND
 from tests.support.builds import go_built, needs_go, needs_node, npm_installed
 from tests.support.java import java_command, needs_java
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 RECIPES = Path(__file__).with_name("recipes")
 PAGE = (ROOT / "docs" / "testing-recipes.md").read_text()
 # Blocks of code, but what is to be replaced: that needs what we do not have here.

@@ -1,0 +1,118 @@
+"""Which groups give way where memory is short: whose, and in which order."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.unit.broker.test_groups_classic import Client, World
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.making_room import Group, Idle
+from tidelog.broker.groups.memory import KEPT_PART, LITTLE_PART, Memory
+from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
+
+LIMIT = 1 << 20
+LITTLE = LIMIT // LITTLE_PART
+MINUTE_MS = 60_000
+
+
+class Groups:
+    """Groups in a memory of their own, with what they have committed."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.memory = Memory(LIMIT)
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+
+    def add(self, group_id: str, *committed_by: str, ago_ms: int = 0, size_bytes: int = 10) -> ClassicGroup:
+        """Make a group for the first host; each has committed one offset with so much metadata."""
+        group = ClassicGroup(group_id, self.world.around(), host=committed_by[0])
+        self.groups[group_id], offsets = group, GroupOffsets()
+        at_ms = self.world.now_ms - ago_ms
+        for number, host in enumerate(committed_by):
+            offsets.put("t", number, Committed(1, -1, "x" * size_bytes, at_ms, NEVER, bytes(16), host))
+        self.offsets[group_id] = offsets
+        return group
+
+    def hold(self, **bytes_of: int) -> None:
+        for address, size_bytes in bytes_of.items():
+            self.memory.hold(address, size_bytes)
+
+    def found(self) -> list[tuple[str, str]]:
+        """Return all that give way, in order."""
+        idle = Idle(self.memory)
+        for _ in idle.look(self.groups, self.offsets):
+            pass
+        return list(iter(idle.next, None))
+
+
+@pytest.fixture
+def groups() -> Groups:
+    return Groups()
+
+
+def names(found: Iterable[tuple[str, str]]) -> list[str]:
+    return [name for _, name in found]
+
+
+def test_groups_of_who_holds_the_most_come_first_and_none_of_who_holds_little(groups: Groups) -> None:
+    for address in ("/a", "/b", "/c", "/little", ""):
+        groups.add(f"of-{address.removeprefix('/')}", address)
+    groups.memory.hold("", 9 * LITTLE)
+    groups.hold(a=2 * LITTLE, b=4 * LITTLE, c=3 * LITTLE, little=LITTLE)
+    assert groups.found() == [("b", "of-b"), ("c", "of-c"), ("a", "of-a")]
+
+
+def test_a_group_is_of_who_holds_most_of_it(groups: Groups) -> None:
+    groups.hold(a=2 * LITTLE, b=4 * LITTLE)
+    groups.add("g", "/a", "/b", "/b", "/b", size_bytes=4000)
+    assert groups.found() == [("b", "g")]
+
+
+def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(groups: Groups) -> None:
+    groups.hold(a=2 * LITTLE)
+    for name, ago_ms in (("left-early", 9), ("left-late", 20)):
+        group = groups.add(name, "/a", ago_ms=ago_ms * MINUTE_MS)
+        member = Client(group, name)
+        member.join()
+        groups.world.pass_ms(MINUTE_MS)
+        group.leave([(member.id, None)])
+    groups.add("recent", "/a", ago_ms=MINUTE_MS)
+    groups.add("old", "/a", ago_ms=2 * MINUTE_MS)
+    # Of a group that had members the time when the last one left counts, not that of a commit.
+    assert names(groups.found()) == ["old", "recent", "left-early", "left-late"]
+
+
+def test_groups_with_members_or_without_offsets_stay(groups: Groups) -> None:
+    groups.hold(a=2 * LITTLE)
+    Client(groups.add("has-a-member", "/a"), "m").join()
+    Client(groups.add("is-awaited", "/a"), "m").join(must_know_its_id=True)
+    groups.add("empty", "/a")
+    del groups.offsets["empty"]
+    assert groups.found() == []
+
+
+def test_a_group_that_another_took_the_place_of_is_not_looked_at(groups: Groups) -> None:
+    groups.hold(a=2 * LITTLE)
+    for name in ("g", "h"):
+        groups.add(name, "/a")
+    idle = Idle(groups.memory)
+    steps = idle.look(groups.groups, groups.offsets)
+    next(steps)
+    groups.add("h", "/a")
+    for _ in steps:
+        pass
+    assert names(iter(idle.next, None)) == ["g"]
+
+
+def test_who_comes_is_told_that_memory_is_short_when_half_of_what_is_kept_is_taken() -> None:
+    told: list[int] = []
+    memory = Memory(LIMIT, lambda: told.append(memory.held_bytes))
+    kept = LIMIT // KEPT_PART
+    memory.hold("a", LIMIT - kept // 2)
+    assert (memory.is_short, memory.takes_what_is_kept, told) == (False, True, [])
+    memory.hold("b", 1)
+    assert (memory.is_short, told) == (True, [LIMIT - kept // 2 + 1])
+    memory.hold("b", -1)
+    memory.hold("a", -kept // 2)
+    assert (memory.takes_what_is_kept, len(told)) == (False, 1)
