@@ -46,8 +46,9 @@ soak: setup-test ## kill -9 a broker under load, again and again, an hour at mos
 	@PYTHONPATH=. exec $(BIN)/python -m tests.fault.soak $(if $(ROUNDS),--rounds '$(ROUNDS)') \
 		$(if $(SEED),--seed '$(SEED)') $(ARGS)
 
-mutants: setup-test ## Break the code on purpose, and list what no test notices (FILES='storage broker' COUNT=200 SEED=1)
-	@exec $(BIN)/python scripts/mutants.py $(FILES) $(if $(COUNT),--count '$(COUNT)') $(if $(SEED),--seed '$(SEED)') $(ARGS)
+mutants: setup-test ## Break a file on purpose, and list what no test notices (FILE=storage/log.py TESTS=tests/unit/storage)
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/mutants.txt
+	@exec scripts/mutants $(VENV) '$(FILE)' $(TESTS)
 
 check: setup-test ## Check format, lint, types, who imports whom, and that generated docs are up to date
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo 'check: not formatted: make fmt'; exit 1; }
@@ -86,6 +87,7 @@ lock: setup-test ## Lock the dependencies anew, each with its hashes
 		-o requirements/pipeline.txt
 	@$(LOCK) --upgrade --group test -c requirements/pipeline.txt -o requirements/test.txt
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
+	@$(LOCK) --upgrade --group mutants -o requirements/mutants.txt
 
 clean: ## Remove what was made: environments, builds, caches; never data
 	@rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
