@@ -211,7 +211,7 @@ FIRST = {
     "cli/fsck": ["cli_fsck"],
     "cli/group_reset": ["cli", "cli_groups", _CLI_GROUPS],
     "cli/groups": ["cli_groups", _CLI_GROUPS],
-    "cli/key_audit": ["key_audit"],
+    "pipeline/key_audit": ["key_audit"],
     "cli/lag": ["cli_groups"],
     "cli/log_dirs": [_CLI_ADMINISTERS],
     "cli/produce": ["cli_produce", "cli"],

@@ -21,6 +21,9 @@ from tests.support.logs import NOW, open_log
 from tests.support.raw_client import RawClient
 from tidelog.cli.main import app
 from tidelog.config.load import load
+from tidelog.pipeline import options
+from tidelog.pipeline.jobs import audit_keys
+from tidelog.pipeline.key_audit import Bounds
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.log_manager import LogManager
 
@@ -259,3 +262,18 @@ def test_compact_refuses_what_is_no_folder_of_a_broker(capsys: Captured, tmp_pat
     assert run(capsys, *flags).status == 2
     assert run(capsys, *flags, "--topic", "t", "--from", "now").status == 2
     assert run(capsys, "compact", "--source", "broker:localhost:1", "--topic", "t").status == 2
+
+
+def test_records_of_aborted_transactions_are_not_behind(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    of: dict[str, Any] = {"transactional": True, "producer_id": 1}
+    batches = [
+        build_batch([Record(0, NOW, b"a", b"1")]),
+        build_batch([Record(1, NOW, b"b", b"2")], **of),
+        build_batch([Record(2, NOW, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, **of),
+        build_batch([Record(3, NOW, b"c", b"3")]),
+    ]
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    chosen = options.parse({"source": f"segments:{tmp_path}", "topic": "t"}, NOW)
+    found = audit_keys.behind(chosen, (0, Bounds(0, 4, 1)))
+    assert [(partition, each.key, each.records) for partition, each in found] == [(0, b"c", 1)]
