@@ -19,13 +19,11 @@ from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.protocol.records import compression, kernel, key_hashes, message_set, siphash, tally
-from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
-from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.protocol.records import key_hashes, siphash, tally
+from tidelog.protocol.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.protocol.records.tally import Share
-from tidelog.storage.compaction.reading import Entry
+from tidelog.storage.compaction.reading import UNREADABLE, Entry, messages, scanned
 from tidelog.storage.compaction.transactions import Transactions
 
 TABLE_BYTES: Final = 96 << 20
@@ -182,33 +180,23 @@ class _Batch:
         try:
             if header.magic != MAGIC:
                 self._open_messages(entry)
-                return
-            data, start, end = entry.data, HEADER_BYTES, len(entry.data)
-            if header.codec:
-                opened = compression.decompress(header.codec, data[start:], READ_LIMIT_BYTES)
-                self.data, start, end = opened, 0, len(opened)
             else:
-                self.data = data
-            kernel.scan(self.data, start, end, header.record_count, self.columns, contiguous=False)
-        except (RecordsError, RecordError) as error:
+                self.data, _ = scanned(entry, self.columns)
+        except UNREADABLE as error:
             raise PipelineError(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
 
     def _open_messages(self, entry: Entry) -> None:
-        message = [
-            message
-            for each in message_set.entries(entry.data)
-            for message in message_set.messages(entry.data, each, READ_LIMIT_BYTES)
-        ]
-        columns, count, at = self.columns, len(message), 0
+        found = list(messages(entry))
+        columns, count, at = self.columns, len(found), 0
         if columns.capacity < count:
             columns.grow(count)
         columns.count = count
-        for number, (offset, _, key, _) in enumerate(message):
+        for number, (offset, _, key, _) in enumerate(found):
             columns.offset_delta[number] = offset - self.header.base_offset
             columns.key_position[number], columns.key_length[number] = at, -1 if key is None else len(key)
             at += len(key or b"")
-        self.data = b"".join(key or b"" for _, _, key, _ in message)
-        self._times = [time_ms for _, time_ms, _, _ in message]
+        self.data = b"".join(key or b"" for _, _, key, _ in found)
+        self._times = [time_ms for _, time_ms, _, _ in found]
 
     def time_ms(self, record: int) -> int:
         """Return the time that a record carries."""

@@ -16,7 +16,6 @@ from tidelog.pipeline.brokers.cluster import Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import committed as commits
-from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -44,7 +43,7 @@ def run(asked: Asked, group: str, committed: str) -> int:
     """Print the keys that are behind; return the exit code."""
     from tidelog.pipeline.tasks import KINDS
 
-    chosen, began_ms = asked.chosen(now_ms()), now_ms()
+    chosen, began_ms = asked.chosen(), now_ms()
     asked.demand_no_times("offsets of the whole log say what was delivered")
     if bool(group) == bool(committed):
         raise WrongOption(
@@ -54,7 +53,7 @@ def run(asked: Asked, group: str, committed: str) -> int:
     offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(spans))
     found = scan(chosen)
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
     progress = Progress("audit-keys")
     progress.say(found.words)
@@ -72,7 +71,7 @@ def run(asked: Asked, group: str, committed: str) -> int:
         for partition, each in rows:
             print(json.dumps(each.row(partition, began_ms), ensure_ascii=False))
     else:
-        output.print_rows(COLUMNS, (_shown(*row, began_ms) for row in rows), as_json=False)
+        asked.print_rows(COLUMNS, (_shown(*row, began_ms) for row in rows))
     progress.say(f"{keys:,} keys behind, by {records:,} records")
     return OK
 
