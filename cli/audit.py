@@ -1,22 +1,24 @@
 """`tidelog audit`: how far each key of a topic was delivered to a group.
 
-Owns the words. What is counted is `cli.key_audit`'s, how batches come here `cli.batches`'s. A committed offset n says
-that n - 1 was delivered; a partition of which none was committed counts as if it were 0.
+`pipeline.key_audit` counts, `cli.batches` reads. A committed offset n means that n - 1 was delivered; a partition
+without a committed offset counts as 0.
 """
 
 import heapq
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, groups, key_audit, offsets
+from tidelog.cli import client, groups, offsets
 from tidelog.cli.batches import Batches
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
-from tidelog.cli.key_audit import Behind, Bounds
-from tidelog.cli.output import Column, json_bytes, plain, print_rows, progress, to_json
+from tidelog.cli.output import Column, plain, print_rows, progress, to_json
 from tidelog.cli.text import counted
 from tidelog.config import times
+from tidelog.pipeline import key_audit
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.key_audit import Behind, Bounds
 
 # Without --json: so many of the keys that wait longest.
 SHOWN: Final = 100
@@ -56,9 +58,11 @@ def run(
         try:
             if as_json:
                 for partition, each in found:
-                    print(to_json(_row(partition, each, now_ms)))
+                    print(to_json(each.row(partition, now_ms)))
             else:
                 _show(topic, group, found, now_ms)
+        except PipelineError as error:
+            raise CommandError(str(error)) from None
         except OSError as error:
             if error.filename is not None or isinstance(error, BrokenPipeError):
                 raise
@@ -88,29 +92,13 @@ def _behind(
                 yield key.partition, one
 
 
-def _row(partition: int, each: Behind, now_ms: int) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        **json_bytes("key", each.key),
-        "produced_offset": each.produced_offset,
-        "delivered_offset": each.delivered_offset,
-        **({"delivered": each.gone} if each.gone else {}),
-        "behind": each.records,
-        "behind_ms": _waits_ms(each, now_ms),
-    }
-
-
-def _waits_ms(each: Behind, now_ms: int) -> int | None:
-    return None if each.first_ms < 0 else max(0, now_ms - each.first_ms)
-
-
 def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: int) -> None:
     """Print a table of the keys that wait longest, and how many there are."""
     longest: list[tuple[int, int, int, Behind]] = []
     number = records = 0
     for number, (partition, each) in enumerate(found, 1):
         records += each.records
-        row = (_waits_ms(each, now_ms) or 0, -number, partition, each)
+        row = (each.waits_ms(now_ms) or 0, -number, partition, each)
         if len(longest) < SHOWN:
             heapq.heappush(longest, row)
         else:
@@ -122,7 +110,7 @@ def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: i
             "produced_offset": each.produced_offset,
             "delivered": _or_dash(each.delivered_offset if each.gone is None else each.gone),
             "behind": each.records,
-            "behind_ms": _waits_ms(each, now_ms),
+            "behind_ms": each.waits_ms(now_ms),
         }
         for _, _, partition, each in sorted(longest, key=lambda row: row[:2], reverse=True)
     ]

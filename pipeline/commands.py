@@ -18,7 +18,6 @@ from tidelog.pipeline.jobs.parts.flags import (
     AvailableNow,
     Bytes,
     CommitTo,
-    Format,
     Group,
     Html,
     MaxRecords,
@@ -99,17 +98,16 @@ def audit_keys(
 def upsert(
     asked: Asked,
     out: Out = "",
-    format_name: Format = "parquet",
     available_now: AvailableNow = False,
     group: CommitTo = "",
     max_records: Annotated[
         int, typer.Option(min=1, help="Of how many records a batch is, at most.")
     ] = 1_000_000,
 ) -> int:
-    """Keep a table of the latest value of each key of a topic; a tombstone takes its key out."""
+    """Keep a table of Delta of the latest value of each key of a topic; a tombstone takes its key out."""
     from tidelog.pipeline.jobs import upsert
 
-    return upsert.run(asked, out, format_name, available_now, group, max_records)
+    return upsert.run(asked, out, available_now, group, max_records)
 
 
 @job(app, "compact")

@@ -1,10 +1,9 @@
-"""What a reader of the source is told: the options of `spark.read.format("tidelog")`, as values.
+"""The options of `spark.read.format("tidelog")`, as values: their names, forms and defaults.
 
-Owns their names, forms and defaults. Spark hands over text, and names in small letters. Knows nothing of Spark, and
-reads no clock: `now_ms` is handed in, for times such as "2 hours ago".
+Spark passes text, and names in small letters. `now_ms` is for times such as "2 hours ago".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -63,7 +62,7 @@ class Options(NamedTuple):
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
     """Return what was asked for; WrongOption says what cannot be understood."""
-    given = {_known(name): text for name, text in options.items()}
+    given = named(options, _NAMES)
     kind, place = _source(given.get("source"))
     if not given.get("topic"):
         raise WrongOption('option topic: it is missing; write .option("topic", "NAME")')
@@ -73,36 +72,57 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         raise WrongOption(
             f"option from: {given['from']} ({times.show(from_ms)}) is after to, {given['to']} ({times.show(to_ms)})"
         )
+    later = {
+        "from_ms": _time(given, "from", now_ms + _LATER_MS),
+        "to_ms": _time(given, "to", now_ms + _LATER_MS),
+    }
+    now = {"from_ms": from_ms, "to_ms": to_ms}
     return Options(
         kind,
         place,
         given["topic"],
-        _one_of(given, "table", tuple(TABLES)),
-        _one_of(given, "clock", (RECORD, APPEND)),
+        one_of(given, "table", tuple(TABLES)),
+        one_of(given, "clock", (RECORD, APPEND)),
         from_ms,
         to_ms,
         bad,
         quarantine,
         _partitions(given.get("partitions")),
-        _count(given, "maxRecords", 0),
-        _count(given, "taskBytes", 1) or TASK_BYTES,
-        _one_of(given, "failOnDataLoss", ("true", "false")) == "true",
-        _count(given, "maxRecordsPerTrigger", 1),
+        count(given, "maxRecords", 0),
+        count(given, "taskBytes") or TASK_BYTES,
+        one_of(given, "failOnDataLoss", ("true", "false")) == "true",
+        count(given, "maxRecordsPerTrigger"),
         _group(given, kind),
-        _one_of(given, "pushdown", ("false", "true")) == "true",
-        frozenset(
-            f"{name}_ms"
-            for name in ("from", "to")
-            if _time(given, name, now_ms) != _time(given, name, now_ms + _LATER_MS)
-        ),
+        one_of(given, "pushdown", ("false", "true")) == "true",
+        frozenset(name for name in now if now[name] != later[name]),
     )
 
 
-def _known(name: str) -> str:
-    found = next((known for known in _NAMES if known.lower() == name.lower()), None)
-    if found is None:
-        raise WrongOption(f"option {name}: there is none of this name{nearest(name, _NAMES)}")
-    return found
+def named(options: Mapping[str, str], names: Sequence[str], where: str = "") -> dict[str, str]:
+    """Return options by their names as we write them: Spark has small letters. WrongOption for an unknown one."""
+    known = {name.lower(): name for name in names}
+    for name in options:
+        if name.lower() not in known:
+            raise WrongOption(f"option {name}: there is none of this name{where}{nearest(name, names)}")
+    return {known[name.lower()]: text for name, text in options.items()}
+
+
+def one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    """Return an option that has one of some values, the first unless it is given; WrongOption."""
+    text = given.get(name, known[0])
+    if text not in known:
+        raise WrongOption(f"option {name}: {text!r} is none of {', '.join(known)}")
+    return text
+
+
+def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """Return an option that is a number; None unless it is given. WrongOption."""
+    text = given.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+        raise WrongOption(f"option {name}: {text!r} is no number from {least} on")
+    return int(text)
 
 
 def _source(text: str | None) -> tuple[str, str]:
@@ -137,13 +157,6 @@ def _time(given: Mapping[str, str], name: str, now_ms: int) -> int | None:
         raise WrongOption(f"option {name}: {error}") from None
 
 
-def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
-    text = given.get(name, known[0])
-    if text not in known:
-        raise WrongOption(f"option {name}: {text!r} is none of {', '.join(known)}")
-    return text
-
-
 def _group(given: Mapping[str, str], kind: str) -> str:
     group = given.get("group", "")
     if group and kind != "broker":
@@ -160,12 +173,3 @@ def _partitions(text: str | None) -> frozenset[int] | None:
     if not all(word.isascii() and word.isdecimal() for word in words):
         raise WrongOption(f"option partitions: {text!r} is no list of numbers; write 0,1,2")
     return frozenset(map(int, words))
-
-
-def _count(given: Mapping[str, str], name: str, least: int) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal()) or int(text) < least:
-        raise WrongOption(f"option {name}: {text!r} is no number from {least} on")
-    return int(text)

@@ -153,6 +153,17 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
             yield from decoder.take()
 
 
+def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, BatchHeader]]:
+    """Yield the batches of a piece: the bytes that hold each, its position in them, and its header."""
+    of, window = piece.of, piece.window
+    checked = _Checked(of, chosen, window)
+    with Cluster(chosen.place) as cluster:
+        may_lose = not chosen.fails_on_loss
+        for answer in fetched(cluster, of, window.start, piece.end, window.end, piece.record_bytes, may_lose):
+            for at, header in checked.entries(answer):
+                yield answer.data, at, header
+
+
 def let_go(planned: Iterable[Piece]) -> None:
     """Do nothing: a broker keeps nothing for a piece that is not read."""
 

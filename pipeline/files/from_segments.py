@@ -27,6 +27,7 @@ from tidelog.pipeline.options import FAIL, Options
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.quarantine import Bad, held
 from tidelog.pipeline.wanted import chosen_partitions, window_of
+from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
@@ -319,6 +320,13 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
         yield from made(piece, names, bad)
     finally:
         snapshot.let_go([piece])
+
+
+def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, BatchHeader]]:
+    """Yield the batches of a piece: the bytes that hold each, its position in them, and its header."""
+    bad = quarantine.handler(chosen.bad, chosen.quarantine, piece.topic, piece.partition)
+    for found in pieces.batches(piece, bad):
+        yield found.data, found.at, found.header
 
 
 def let_go(planned: Iterable[Piece | Listing]) -> None:

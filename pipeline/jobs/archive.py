@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, listings, remote, segments, snapshot
+from tidelog.pipeline.files import from_segments, listings, segments, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts import archives, output
 from tidelog.pipeline.jobs.parts.archives import Manifest
@@ -63,18 +63,14 @@ def run(asked: Asked, out: str, is_to_verify: bool) -> int:
         if not out:
             raise WrongOption("--out is missing; name the archive that is to be read")
         return _verify(asked, place("--out", out))
-    chosen = asked.chosen(now_ms())
-    if chosen.kind != "segments" or remote.is_remote(chosen.place):
-        raise WrongOption(
-            f"--source: {asked.source!r} has no files that can be shipped; write segments:FOLDER, "
-            "a broker's data folder"
-        )
+    chosen = asked.chosen()
+    asked.folder("shipped")
     target = None if asked.dry_run and not out else place("--out", out)
     found = look(chosen, target)
     if asked.dry_run:
         pieces = [each.piece for one in found for each in one.new]
         counts = sum(piece.size_bytes for piece in pieces), len(pieces), None
-        output.print_scan(Scan(len(pieces), sum(one.others for one in found), *counts), as_json=asked.as_json)
+        asked.print_scan(Scan(len(pieces), sum(one.others for one in found), *counts))
         return OK
     assert target is not None
     return _ship(asked, chosen, target, found)
@@ -117,7 +113,7 @@ def _look(log: Log, target: Place | None) -> Found:
 
 
 def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> int:
-    begun, progress = monotonic(), Progress("archive")
+    progress = Progress("archive")
     # A folder without a log cannot be read: of a partition that has but an active segment none is made.
     begun_now = [one for one in found if one.new and not one.is_begun]
     for one in begun_now:
@@ -132,15 +128,12 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
     for one in (each for each in found if each.is_begun or each.new):
         archives.ship_beside(Path(chosen.place, one.manifest.folder), target)
     archives.close(target)
-    account = {
-        "job": "archive",
+    counts = {
         "segments": len(kept),
         "bytes": sum(piece.size_bytes for piece in taken),
         "others": sum(one.others for one in found),
-        "seconds": round(monotonic() - begun, 1),
-        "out": target.shown,
     }
-    output.print_account(account, as_json=asked.as_json)
+    asked.print_account("archive", counts, out=target.shown)
     return _told_of_loss(found, len(new) - len(kept), progress)
 
 
@@ -204,7 +197,7 @@ def _verify(asked: Asked, target: Place) -> int:
     looked = [each for one in found for each in archives.verify(target, one)]
     looked += [(f"{folder}/{archives.MANIFEST}", 0, "it is gone") for folder in gone]
     rows = [dict(zip(COLUMNS, each, strict=True)) for each in looked if each[2]]
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    asked.print_rows(COLUMNS, rows)
     size = sum(each[1] for each in looked)
     Progress("archive").say(f"{len(looked):,} files, {size:,} bytes: {len(rows):,} findings")
     return FAILED if rows else OK

@@ -35,7 +35,7 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     """Print the counts; return the exit code: 1 where a tier lacks a record, or has one twice."""
     window_ms = duration_ms("--window", window)
     report.demand_place(html)
-    chosen = asked.chosen(now_ms())
+    chosen = asked.chosen()
     others = tiers.named(asked, against)
     found = [(tier, tier.scan()) for tier in (tiers.source(asked), *others)]
     if asked.dry_run:
@@ -56,7 +56,7 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     found_rows = [row.asDict() for row in table.collect()]
     rows = [_row(row, names) for row in found_rows]
     status = _told(rows, names, progress)
-    output.print_rows(columns, rows, as_json=asked.as_json)
+    asked.print_rows(columns, rows)
     if html:
         title = f"Records of {asked.topic} by window of {window}"
         report.write(html, title, columns, rows, _charts(found_rows, names, window_ms))

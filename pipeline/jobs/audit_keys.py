@@ -1,30 +1,31 @@
-"""audit-keys: of each key that a group has not read to its end, what was produced last, and what was delivered.
+"""audit-keys: the keys that a group has not read to the end, with the last offset produced and the last delivered.
 
-Owns the rows, which are those of `tidelog audit keys`, and where committed offsets come from: the broker that is read,
-the `__consumer_offsets` of the data folder that is read, or a file. Invariant: it is as of the moment at which the job
-began: offsets behind that are left out.
+The rows are those of `tidelog audit keys`: both count by `pipeline.key_audit`. Here a task counts each partition, from
+a broker or from files. Committed offsets come from the broker, from the `__consumer_offsets` of the data folder, or
+from a file. The result is as of the start of the job: later offsets are left out.
 """
 
-import base64
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidelog.pipeline import key_audit
 from tidelog.pipeline.brokers.cluster import Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import committed as commits
-from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
+from tidelog.pipeline.key_audit import Behind, Bounds
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.storage.compaction.reading import Entry
 
 COLUMNS: Final = (
     "partition",
@@ -35,68 +36,107 @@ COLUMNS: Final = (
     "behind",
     "behind_ms",
 )
-READ: Final = "partition int, offset bigint, create_time timestamp, key binary"
-COMPACTED, DELETED = "compacted", "deleted"
+_AT_ONCE: Final = 100  # batches
 
 
 def run(asked: Asked, group: str, committed: str) -> int:
     """Print the keys that are behind; return the exit code."""
     from tidelog.pipeline.tasks import KINDS
 
-    chosen, began_ms = asked.chosen(now_ms()), now_ms()
-    if asked.from_time or asked.to_time:
-        raise WrongOption(
-            "--from: what was delivered is told by offsets, of the whole log; leave out the times"
-        )
+    chosen, began_ms = asked.chosen(), now_ms()
+    asked.demand_no_times("offsets of the whole log say what was delivered")
     if bool(group) == bool(committed):
         raise WrongOption(
-            "--group is missing; name the group, or a file of what it has committed (--committed)"
+            "--group is missing; name the group, or a file of its committed offsets (--committed)"
         )
-    heads = KINDS[chosen.kind].heads(chosen, began_ms)
-    offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(heads.spans))
+    spans = KINDS[chosen.kind].heads(chosen, began_ms).spans
+    offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(spans))
+    found = scan(chosen)
     if asked.dry_run:
-        output.print_scan(scan(chosen), as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
     progress = Progress("audit-keys")
-    progress.say(scan(chosen).words)
-    counted = _Count()
-    rows = counted.of(_rows(asked, heads.spans, offsets, began_ms))
+    progress.say(found.words)
+    bounds = {each: Bounds(start, end, offsets.get(each, 0)) for each, (start, end) in spans.items()}
+    keys = records = 0
+
+    def counted(rows: Iterator[tuple[int, Behind]]) -> Iterator[tuple[int, Behind]]:
+        nonlocal keys, records
+        for partition, each in rows:
+            keys, records = keys + 1, records + each.records
+            yield partition, each
+
+    rows = counted(_rows(asked, chosen, bounds))
     if asked.as_json:
-        for row in rows:
-            print(json.dumps(_as_json(row), ensure_ascii=False))
+        for partition, each in rows:
+            print(json.dumps(each.row(partition, began_ms), ensure_ascii=False))
     else:
-        output.print_rows(COLUMNS, [{**row, "key": _shown(row["key"])} for row in rows], as_json=False)
-    progress.say(f"{counted.keys:,} keys behind, by {counted.records:,} records")
+        asked.print_rows(COLUMNS, (_shown(*row, began_ms) for row in rows))
+    progress.say(f"{keys:,} keys behind, by {records:,} records")
     return OK
 
 
-class _Count:
-    """How many rows there were."""
+def _shown(partition: int, each: Behind, now_ms: int) -> dict[str, Any]:
+    key = None if each.key is None else each.key.decode("utf-8", "backslashreplace")
+    return {"delivered": None, **each.row(partition, now_ms), "key": key}
 
-    keys = 0
-    records = 0
 
-    def of(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for row in rows:
-            self.keys += 1
-            self.records += row["behind"]
-            yield row
+def _rows(asked: Asked, chosen: Options, bounds: dict[int, Bounds]) -> Iterator[tuple[int, Behind]]:
+    """Yield the keys by partition. Tasks count all partitions before the first row: the rows wait on their disks."""
+    from pyspark import StorageLevel
+
+    context = asked.session().sparkContext
+    tasks = context.parallelize(sorted(bounds.items()), max(len(bounds), 1))
+    found = tasks.flatMap(partial(behind, chosen)).persist(StorageLevel.DISK_ONLY)
+    try:
+        found.count()
+        yield from found.toLocalIterator()
+    finally:
+        found.unpersist()
+
+
+def behind(chosen: Options, task: tuple[int, Bounds]) -> Iterator[tuple[int, Behind]]:
+    """Yield the keys of a partition that are behind."""
+    partition, bounds = task
+    if max(bounds.committed, bounds.start) >= bounds.end:
+        return
+    for each in key_audit.behind(partial(_read, chosen, partition), bounds):
+        yield partition, each
+
+
+def _read(chosen: Options, partition: int, start: int, end: int) -> Iterator[list[Entry]]:
+    """Yield the batches that have a range of offsets, some at a time."""
+    from tidelog.pipeline.tasks import KINDS
+
+    kind = KINDS[chosen.kind]
+    pieces = kind.between(chosen, {partition: (start, end)}, now_ms()) if start < end else []
+    try:
+        found: list[Entry] = []
+        for piece in pieces:
+            for data, at, header in kind.batches(piece, chosen):
+                if header.record_count == entries.UNKNOWN:
+                    header = entries.read(data, at, READ_LIMIT_BYTES)
+                found.append(Entry(header, data[at : at + header.size_bytes]))
+                if len(found) == _AT_ONCE:
+                    yield found
+                    found = []
+        yield found
+    finally:
+        kind.let_go(pieces)
 
 
 def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, int]:
-    """Return what a group has committed of a topic, as the source tells; PipelineError where it does not know it."""
+    """Return what a group has committed of a topic; PipelineError where the source does not know the group."""
     if chosen.kind == "broker":
         with Cluster(chosen.place) as cluster:
             return cluster.committed(group, chosen.topic, partitions)
     if remote.is_remote(chosen.place):
         raise WrongOption(
-            "--group: an object store has no groups; name a file of what it has committed (--committed)"
+            "--group: an object store has no groups; name a file of its committed offsets (--committed)"
         )
     found = commits.in_folder(Path(chosen.place), now_ms())
     if group not in {reads.group for reads in found}:
-        raise PipelineError(
-            f"group {group} has committed nothing that {chosen.place} has; name another group"
-        )
+        raise PipelineError(f"group {group} has committed nothing in {chosen.place}; name another group")
     return {
         reads.partition: offset
         for reads, offset in found.items()
@@ -127,70 +167,3 @@ def _in_file(name: str, topic: str) -> dict[int, int]:
             )
         found[partition] = offset
     return found
-
-
-def _rows(
-    asked: Asked, spans: dict[int, tuple[int, int]], offsets: dict[int, int], began_ms: int
-) -> Iterator[dict[str, Any]]:
-    from tidelog.pipeline.transforms import keys
-
-    spark = asked.session()
-    nexts = {each: max(offsets.get(each, 0), start) for each, (start, _) in spans.items()}
-    bounds = spark.createDataFrame(
-        [(each, nexts[each], end) for each, (_, end) in spans.items()],
-        "partition int, next bigint, end bigint",
-    )
-    records = asked.read(spark, READ)
-    found = keys.behind(records, bounds).orderBy("partition", "first")
-    gone = _gone(asked.read(spark, "partition int, offset bigint"), bounds, spans, nexts, offsets)
-    for row in found.toLocalIterator():
-        at_ms = row["first_ms"]
-        delivered = row["delivered"]
-        yield {
-            "partition": row["partition"],
-            "key": None if row["key"] is None else bytes(row["key"]),
-            "produced_offset": row["produced"],
-            "delivered_offset": delivered,
-            "delivered": gone[row["partition"]] if delivered is None else None,
-            "behind": row["behind"],
-            "behind_ms": None if at_ms is None else max(0, began_ms - at_ms),
-        }
-
-
-def _gone(
-    records: "DataFrame",
-    bounds: "DataFrame",
-    spans: dict[int, tuple[int, int]],
-    nexts: dict[int, int],
-    offsets: dict[int, int],
-) -> dict[int, str | None]:
-    """Return of each partition what may have taken records that were delivered."""
-    from tidelog.pipeline.transforms import keys
-
-    there = {row["partition"]: row["n"] for row in keys.passed(records, bounds).collect()}
-    found: dict[int, str | None] = {}
-    for each, (start, _) in spans.items():
-        is_hole = there.get(each, 0) < nexts[each] - start
-        is_deleted = min(offsets.get(each, 0), start) > 0
-        found[each] = COMPACTED if is_hole else DELETED if is_deleted else None
-    return found
-
-
-def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as `tidelog audit keys` has it."""
-    told: dict[str, Any] = {"partition": row["partition"], **_json_key(row["key"])}
-    told |= {name: row[name] for name in ("produced_offset", "delivered_offset")}
-    if row["delivered"] is not None:
-        told["delivered"] = row["delivered"]
-    return told | {name: row[name] for name in ("behind", "behind_ms")}
-
-
-def _json_key(key: bytes | None) -> dict[str, str | None]:
-    try:
-        return {"key": None if key is None else key.decode()}
-    except UnicodeDecodeError:
-        return {"key_base64": base64.b64encode(key or b"").decode()}
-
-
-def _shown(key: bytes | None) -> str | None:
-    return None if key is None else key.decode("utf-8", "backslashreplace")

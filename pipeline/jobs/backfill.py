@@ -8,13 +8,11 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC
-from time import monotonic
 from typing import Final
 
 from tidelog.config import times
-from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.jobs.parts import delta, landing, output, table_out
+from tidelog.pipeline.jobs.parts import delta, landing, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.landing import Landed
@@ -25,7 +23,6 @@ from tidelog.pipeline.jobs.parts.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
 from tidelog.pipeline.pushdown import MOST
-from tidelog.pipeline.transforms import dates
 
 _LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
 _NAME: Final = re.compile(
@@ -35,16 +32,14 @@ _NAME: Final = re.compile(
 
 def run(asked: Asked, out: str, form: Form) -> int:
     """Write the range; return the exit code."""
-    chosen = asked.chosen(now_ms())
-    if form.time == "append_time" and chosen.kind == "broker":
-        from_broker.demand_append_time(chosen)
+    chosen = asked.chosen()
+    form.demand_append_time(chosen)
     found = scan(chosen)
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
-    target, begun = place("--out", out), monotonic()
+    target = place("--out", out)
     table_out.demand_form(target, form)
-    by = [dates.DATE] if form.is_by_date else []
     if form.format_name == PARQUET:
         _refuse_overlap(target, chosen)
     progress = Progress("backfill")
@@ -56,25 +51,21 @@ def run(asked: Asked, out: str, form: Form) -> int:
     try:
         with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
             rows = form.shaped(asked.read(spark))
-            landed = landing.stage(rows, target, folder, "".join(by) if form.format_name == PARQUET else "")
+            landed = landing.stage(rows, target, folder, form.by if form.format_name == PARQUET else [])
         if form.format_name == DELTA:
             _demand_ingested(target, folder, landed, chosen.topic)
-            delta.replace(target, folder, landed, _predicate(chosen), by)
+            delta.replace(target, folder, landed, _predicate(chosen), form.by)
         else:
             landing.put(target, folder, landed, _prefix(chosen))
     finally:
         landing.discard(target, folder)
-    account = {
-        "job": "backfill",
+    counts = {
         "rows": sum(each.rows for each in landed),
         "files": len(landed),
         "bytes": sum(each.bytes for each in landed),
-        "seconds": round(monotonic() - begun, 1),
-        "out": out,
     }
-    if form.decode:
-        account["undecoded"] = sum(each.undecoded for each in landed)
-    output.print_account(account, as_json=asked.as_json)
+    undecoded = {"undecoded": sum(each.undecoded for each in landed)} if form.decode else {}
+    asked.print_account("backfill", counts, out=out, **undecoded)
     return OK
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 from tidelog.config.load import load
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, remote
-from tidelog.pipeline.jobs.parts import archives, output
+from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.jobs.parts import archives
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -38,16 +38,10 @@ _LOAD: Final = 0.9
 
 def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, rolls: bool) -> int:
     """Compact the topic, and print what its segments are now; return the exit code: 1 where something is damaged."""
-    begun = monotonic()
-    kind, _, where = asked.source.partition(":")
-    if kind != "segments" or not where or remote.is_remote(where):
-        raise WrongOption(
-            f"--source: {remote.shown(asked.source)!r} is none that can be compacted; write segments:FOLDER"
-        )
+    where = asked.folder("compacted")
     if not asked.topic:
         raise WrongOption("--topic is missing; see --help")
-    if asked.from_time or asked.to_time:
-        raise WrongOption("--from: a key is compacted in all of a log; leave out the times")
+    asked.demand_no_times("a key is compacted in all of a log")
     folder, length_ms = Path(where), duration_ms("--delete-retention", delete_retention)
     partitions = from_segments.partitions(where, asked.topic)
     for each in partitions:
@@ -56,7 +50,7 @@ def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, ro
                 f"{where}: it is an archive, whose files never change; compact the folder it is from"
             )
     if asked.dry_run:
-        output.print_rows(COLUMNS, list(_as_it_is(where, asked.topic, partitions)), as_json=asked.as_json)
+        asked.print_rows(COLUMNS, list(_as_it_is(where, asked.topic, partitions)))
         return OK
     config = TopicConfig(
         cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, delete_retention_ms=length_ms
@@ -69,14 +63,14 @@ def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, ro
         with ThreadPoolExecutor(min(threads, len(logs)), "compact") as pool:
             done = list(pool.map(partial(_compact, buffer_bytes, progress), logs))
         rows = [row for log in logs for row in _rows(log)]
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    asked.print_rows(COLUMNS, rows)
     account = {
         "job": "compact",
         "records": sum(each.records for each in done),
         "dropped": sum(each.records_dropped for each in done),
         "read_bytes": sum(each.read_bytes for each in done),
         "freed_bytes": sum(each.freed_bytes for each in done),
-        "seconds": round(monotonic() - begun, 1),
+        "seconds": round(monotonic() - asked.begun, 1),
     }
     progress.say(", ".join(f"{name} {value:,}" for name, value in account.items() if name != "job"))
     return FAILED if _is_damaged(folder, asked.topic, partitions, progress) else OK

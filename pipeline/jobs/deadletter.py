@@ -61,14 +61,14 @@ def run(asked: Asked, folder: str, name: str, is_redrive: bool) -> int:
     if is_redrive:
         return _redrive(asked, notes)
     if not name:
-        output.print_rows(COLUMNS, notes, as_json=asked.as_json)
+        asked.print_rows(COLUMNS, notes)
         return OK
     found = [note for note in notes if note["name"] == name]
     if not found:
         raise PipelineError(f"{folder}: there is no {name} in it; without --inspect it lists what there is")
     for note in found:
         rows = [each._asdict() | {"records": len(each.records)} for each in batches(_data(note))]
-        output.print_rows(BATCH_COLUMNS, rows, as_json=asked.as_json)
+        asked.print_rows(BATCH_COLUMNS, rows)
     return OK
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, remote, segments
-from tidelog.pipeline.jobs.parts import committed, output
+from tidelog.pipeline.files import from_segments, segments
+from tidelog.pipeline.jobs.parts import committed
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
@@ -52,10 +52,10 @@ def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: boo
     """Print where each group goes on, and commit it if that is asked for; return the exit code."""
     _check(asked, target, is_applied)
     least_ms = duration_ms("--max-latency", max_latency) if max_latency else None
-    chosen = asked.chosen(now_ms())
+    chosen = asked.chosen()
     found = scan(chosen)
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
     wanted = _committed(chosen.place, chosen.topic, group)
     progress = Progress("failover")
@@ -69,7 +69,7 @@ def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: boo
             progress.say(f"{chosen.topic}-{partition}: latency {told}")
         times = since(chosen.place, chosen.topic, wanted, latencies)
         rows = list(starts(wanted, times, lookup))
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    asked.print_rows(COLUMNS, rows)
     if is_applied:
         _apply(target.partition(":")[2], chosen.topic, rows)
         progress.say(f"committed {len(rows):,} offsets at {target}")
@@ -77,12 +77,7 @@ def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: boo
 
 
 def _check(asked: Asked, target: str, is_applied: bool) -> None:
-    kind, _, where = asked.source.partition(":")
-    if kind != "segments" or not where or remote.is_remote(where):
-        raise WrongOption(
-            f"--source: {asked.source!r} does not tell append times and groups; write segments:FOLDER, the data folder "
-            "of cluster A"
-        )
+    asked.folder("asked for append times and groups")
     kind, _, where = target.partition(":")
     if kind not in ("segments", "broker") or not where:
         raise WrongOption(
@@ -123,9 +118,9 @@ def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
 
 def measured(asked: Asked, least_ms: int | None) -> dict[int, int | None]:
     """Return the largest latency of each partition of A that has records; None where a record does not tell it."""
-    from tidelog.pipeline.transforms import delays
+    from tidelog.pipeline.transforms.windows import largest_delays
 
-    rows = delays.largest(asked.read(asked.session(), READ)).collect()
+    rows = largest_delays(asked.read(asked.session(), READ)).collect()
     return {
         row["partition"]: None
         if row["unknown"]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, remote
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
 from tidelog.pipeline.jobs.parts.flags import Asked
@@ -23,11 +23,7 @@ COLUMNS: Final = ("kind", "file", "position", "finding")
 def run(asked: Asked, is_deep: bool) -> int:
     """Print what is found; return the exit code."""
     asked.demand_no_times("a log is checked in all of it")
-    kind, _, where = asked.source.partition(":")
-    if kind != "segments" or not where or remote.is_remote(where):
-        raise WrongOption(
-            f"--source: {remote.shown(asked.source)!r} is none that can be checked; write segments:FOLDER"
-        )
+    where = asked.folder("checked")
     place = Path(where).absolute()  # executors work in folders of their own
     folders = [
         f"{place}/{topic}-{partition}"
@@ -45,7 +41,7 @@ def run(asked: Asked, is_deep: bool) -> int:
     found = context.parallelize(folders, len(folders)).mapPartitions(_Checks(is_deep)).collect()
     rows = [row for row in found if row["kind"] != "looked"]
     looked = [row for row in found if row["kind"] == "looked"]
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    asked.print_rows(COLUMNS, rows)
     damage = sum(row["kind"] != "note" for row in rows)
     log_bytes = sum(row["position"] for row in looked)
     Progress("fsck").say(f"{len(looked):,} partitions, {log_bytes:,} bytes of log: {damage:,} findings")

@@ -6,13 +6,12 @@ Owns the rows and what is shown of them; the arithmetic is `transforms.windows.d
 from typing import Final
 
 from tidelog.pipeline.jobs.audit import shown
-from tidelog.pipeline.jobs.parts import output, report
+from tidelog.pipeline.jobs.parts import report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
-from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.tables import IS_BOUND
 
 COLUMNS: Final = ("window", "n", "unknown", "min_ms", "p50_ms", "p99_ms", "p999_ms", "max_ms")
@@ -23,9 +22,9 @@ def run(asked: Asked, window: str, html: str) -> int:
     """Print the delays; return the exit code."""
     window_ms = duration_ms("--window", window)
     report.demand_place(html)
-    found = scan(asked.chosen(now_ms()))
+    found = scan(asked.chosen())
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
     from tidelog.pipeline.transforms.windows import STEPS_MS, delays
 
@@ -45,7 +44,7 @@ def run(asked: Asked, window: str, html: str) -> int:
     steps = [*(f"{step}" for step in STEPS_MS), "more"]
     told = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]
     columns = (*COLUMNS, "histogram") if asked.as_json else COLUMNS
-    output.print_rows(columns, told, as_json=asked.as_json)
+    asked.print_rows(columns, told)
     if html:
         added = [sum(row["histogram"][number] for row in rows) for number in range(len(steps))]
         p99 = [

@@ -9,17 +9,14 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline.brokers.cluster import LATEST, Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
-from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.tasks import KINDS
 
@@ -37,16 +34,16 @@ def run(
     asked: Asked, target: str, target_topic: str, rate: int, is_resumed: bool, keep_partition: bool
 ) -> int:
     """Send the range; return the exit code."""
-    chosen = asked.chosen(now_ms())
+    chosen = asked.chosen()
     found = scan(chosen)
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        asked.print_scan(found)
         return OK
     address = address_of(asked, target)
     if not target_topic:
         raise WrongOption("--target-topic is missing; name the topic that is written to")
     sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].topic_id(chosen)
-    progress, begun = Progress("replay"), monotonic()
+    progress = Progress("replay")
     progress.say(found.words)
     options = {
         "target": f"broker:{address}",
@@ -65,14 +62,8 @@ def run(
             progress.say("what was sent stays; the same command with --resume sends the rest")
             raise
         counts = json.loads(report.read_text())
-    account = {
-        "job": "replay",
-        "rows": counts["written"],
-        "left_out": counts["left_out"],
-        "seconds": round(monotonic() - begun, 1),
-        "topic": target_topic,
-    }
-    output.print_account(account, as_json=asked.as_json)
+    done = {"rows": counts["written"], "left_out": counts["left_out"]}
+    asked.print_account("replay", done, topic=target_topic)
     return OK
 
 

@@ -10,6 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
 from tidelog.pipeline.tables import IS_BOUND
 
+DATE: Final = "date"
+_DAY_MS: Final = 24 * 3600 * 1000
+# A date has four digits for the year, or few can read it: a clock that counts in other units gives later years.
+_END_MS: Final = 253_402_300_800_000
 # Upper ends of the steps of a histogram of delays, in ms; what is more is in one more.
 STEPS_MS: Final = (
     0,
@@ -36,6 +40,12 @@ def window_of(time: str, window_ms: int) -> Column:
     """Return the start of the window that a column of times is in."""
     at_ms = F.unix_millis(time)
     return at_ms - F.pmod(at_ms, F.lit(window_ms))
+
+
+def with_date(records: DataFrame, time: str) -> DataFrame:
+    """Return the records with the date, in UTC, of a column of times; null without a time, or for one past 9999."""
+    days = (window_of(time, _DAY_MS) / _DAY_MS).cast("int")
+    return records.withColumn(DATE, F.when(F.unix_millis(time) < _END_MS, F.date_from_unix_date(days)))
 
 
 def delay_ms() -> Column:
@@ -96,6 +106,21 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
         F.col("quantiles")[number].alias(name) for number, name in enumerate(("p50_ms", "p99_ms", "p999_ms"))
     ]
     return found.select("window", "n", "unknown", "min_ms", *named, "max_ms", "histogram").orderBy("window")
+
+
+def largest_delays(records: DataFrame) -> DataFrame:
+    """Return `partition, n, unknown, max_ms`: the largest append time less create time of a partition's records.
+
+    Negative where all producers' clocks were ahead. An append time that is a bound, then or earlier, makes it no
+    smaller, so it is taken for one. Unknown counts records of which only one of the two times is known.
+    """
+    delays = records.select("partition", delay_ms().alias("delay")).groupBy("partition")
+    found = delays.agg(
+        F.count("delay").alias("n"),
+        F.count_if(F.col("delay").isNull()).alias("unknown"),
+        F.max("delay").alias("max_ms"),
+    )
+    return found.orderBy("partition")
 
 
 def _between(low: int | None, high: int | None) -> Column:

@@ -1,8 +1,4 @@
-"""What a writer is told: the options and the columns of `df.write.format("tidelog")`.
-
-Owns their names, forms and defaults, and what a column must be. Spark hands over options as text, with names in small
-letters. Knows nothing of brokers.
-"""
+"""The options and the columns of `df.write.format("tidelog")`: their names, forms and defaults."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -11,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.config.nearest import nearest
 from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.options import count, named
 
 # The column that says where a record came from, as NAME@NUMBER.
 ORIGIN: Final = "source"
@@ -42,8 +39,9 @@ class WriteOptions(NamedTuple):
 
 def parse(options: Mapping[str, str]) -> WriteOptions:
     """Return what was asked for; WrongOption says what cannot be understood."""
-    given = {_known(name): text for name, text in options.items() if name.lower() not in _OF_SPARK}
-    rate, machines = _count(given, "maxRecordsPerSecond"), _count(given, "machines")
+    ours = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
+    given = named(ours, _NAMES, " in writing")
+    rate, machines = count(given, "maxRecordsPerSecond"), count(given, "machines")
     if machines is not None and rate is None:
         raise WrongOption(
             "option machines: it divides maxRecordsPerSecond among machines, and that is missing"
@@ -96,13 +94,6 @@ def checked(schema: StructType, options: WriteOptions) -> None:
         )
 
 
-def _known(name: str) -> str:
-    found = next((known for known in _NAMES if known.lower() == name.lower()), None)
-    if found is None:
-        raise WrongOption(f"option {name}: there is none of this name in writing{nearest(name, _NAMES)}")
-    return found
-
-
 def _address(given: Mapping[str, str]) -> str:
     both = {given[name] for name in ("target", "source") if name in given}
     if len(both) > 1:
@@ -117,12 +108,3 @@ def _address(given: Mapping[str, str]) -> str:
             f"option {name}: {given.get(name)!r} is none; write broker:HOST:PORT, only a broker appends"
         )
     return address
-
-
-def _count(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise WrongOption(f"option {name}: {text!r} is no number from 1 on")
-    return int(text)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from tests.pipeline import topics
 from tests.pipeline.jobs import TIMES, Ran, a_topic, run
@@ -20,7 +21,7 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
-from tidelog.pipeline.jobs.parts import table_files, tiers
+from tidelog.pipeline.jobs.parts import tiers
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.tables import RECORDS
@@ -137,21 +138,9 @@ def test_tiers_are_compared_offset_by_offset(spark: Any) -> None:
                 assert row["p50_ms"] == delays[(len(delays) - 1) // 2]
 
 
-def test_only_offsets_in_the_span_of_their_partition_count(spark: Any) -> None:
-    from tidelog.pipeline.transforms.tiers import within
-
-    frame = a_frame(spark, [(p, offset, NOW, NOW) for p in range(3) for offset in range(6)])
-    spans = spark.createDataFrame([(0, 1, 3), (1, 4, 4), (3, 0, 9)], "partition int, first long, end long")
-    kept = within(frame, spans)
-    assert sorted((row["partition"], row["offset"]) for row in kept.collect()) == [(0, 1), (0, 2)]
-    assert kept.columns == frame.columns
-
-
 @pytest.fixture
 def written(spark: Any, capsys: Captured, tmp_path: Path) -> Path:
     """A topic in `data`, a copy of it, and what `backfill` writes of it as Parquet, in two files; the same as Delta."""
-    from deltalake import write_deltalake
-
     a_topic(tmp_path / "data")
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     assert run(capsys, "backfill", *flags(tmp_path / "data", "--out", f"{tmp_path}/parquet")).status == 0
@@ -176,8 +165,6 @@ def rewritten(path: Path, *parts: tuple[int, int]) -> None:
 
 
 def test_what_a_tier_lacks_or_has_twice(capsys: Captured, written: Path) -> None:
-    from deltalake import write_deltalake
-
     ran = audit(capsys, written / "data", *against(written), "--bytes")
     assert ran.status == 0, ran.err
     counted = Counter(at // 1000 * 1000 for batch in TIMES for at in batch)
@@ -276,7 +263,7 @@ def test_a_broker_is_compared_with_its_own_files(spark: Any, capsys: Captured, t
 def test_a_tier_that_is_none(capsys: Captured, tmp_path: Path, word: str, status: int, said: str) -> None:
     a_topic(tmp_path / "data", partitions=1)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "lake" / "_delta_log").mkdir(parents=True)
+    write_deltalake(str(tmp_path / "lake"), a_table([(0, 0, NOW, NOW)]))
     ran = audit(capsys, tmp_path / "data", "--against", word.format(tmp_path), "--dry-run")
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1), ran.err
     assert said in ran.err
@@ -327,9 +314,12 @@ def a_table(rows: list[Row], **more: Any) -> pa.Table:
     return pa.table({name: pa.array(each, schema.field(name).type) for name, each in columns.items()} | more)
 
 
-def offsets(folder: Path, **options: str) -> Iterator[int]:
-    told = {"uri": str(folder), "place": str(folder), "kind": "parquet", "topic": "t", "clock": "record"}
-    reader = table_files._Reader(told | options, ("offset", "timestamp_type"))
+def offsets(
+    folder: Path, topic: str = "t", clock: str = "record", first: int | None = None, end: int | None = None
+) -> Iterator[int]:
+    told = {"uri": str(folder), "place": str(folder), "kind": "parquet"}
+    wanted = json.dumps([topic, clock, first, end])
+    reader = tiers._Reader({**told, "wanted": wanted}, ("offset", "timestamp_type"))
     for task in reader.partitions():
         for rows in reader.read(task):
             assert rows.schema.names == ["offset", "timestamp_type"]
@@ -354,9 +344,9 @@ def test_rows_of_a_table_by_topic_and_times(tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text("no Parquet")
     assert list(offsets(tmp_path)) == [0, 1, 2, 3]
     assert list(offsets(tmp_path, topic="t.2")) == [4]
-    assert list(offsets(tmp_path, first_ms=str(NOW))) == [1, 2, 3]
-    assert list(offsets(tmp_path, first_ms=str(NOW + 1), end_ms=str(NOW + 2))) == [2]
-    assert list(offsets(tmp_path, end_ms=str(NOW + 9), clock="append")) == [0, 2]
+    assert list(offsets(tmp_path, first=NOW)) == [1, 2, 3]
+    assert list(offsets(tmp_path, first=NOW + 1, end=NOW + 2)) == [2]
+    assert list(offsets(tmp_path, end=NOW + 9, clock="append")) == [0, 2]
     (tmp_path / "g.parquet").write_bytes(b"none")
     with pytest.raises(PipelineError, match=r"g\.parquet: it cannot be read as Parquet: .+"):
         list(offsets(tmp_path))
@@ -368,15 +358,10 @@ def test_rows_of_a_table_by_topic_and_times(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_table_of_delta_are_those_of_its_last_version(tmp_path: Path) -> None:
-    from deltalake import write_deltalake
-
     where = place("--against", str(tmp_path))
     for number in range(2):
         table = a_table([(0, number, NOW, NOW)])
         write_deltalake(str(tmp_path), table, mode="overwrite", partition_by=["topic"])
-    (kept,) = table_files.files(where, table_files.DELTA)
+    (kept,) = tiers.table_files(where, "delta")
     assert kept.size == Path(kept.path).stat().st_size
     assert len(list(tmp_path.rglob("*.parquet"))) == 2
-    features = tmp_path / "_delta_log" / f"{1:020d}.json"
-    lines = [json.loads(line) for line in features.read_text().splitlines()]
-    assert any("commitInfo" in line for line in lines)

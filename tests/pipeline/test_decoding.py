@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from tests.support.logs import NOW
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.jobs.parts.table_out import Form
-from tidelog.pipeline.transforms import dates, decoding
+from tidelog.pipeline.transforms import decoding, windows
 
 DAY_MS = 86_400_000
 
@@ -84,7 +84,7 @@ def test_dates_are_those_of_utc_and_end_with_the_year_9999(spark: Any) -> None:
     frame = frame.selectExpr("n", "timestamp_millis(ms) as append_time")
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:
-        rows = dates.with_date(frame, "append_time").orderBy("n").select("date").collect()
+        rows = windows.with_date(frame, "append_time").orderBy("n").select("date").collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     day = datetime.date(2023, 11, 14)

@@ -6,12 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
-from pyarrow import dataset
 from typer.testing import CliRunner
 
 from tests.pipeline.jobs import Ran, run
@@ -21,6 +19,9 @@ from tests.support.logs import NOW, open_log
 from tests.support.raw_client import RawClient
 from tidelog.cli.main import app
 from tidelog.config.load import load
+from tidelog.pipeline import options
+from tidelog.pipeline.jobs import audit_keys
+from tidelog.pipeline.key_audit import Bounds
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.log_manager import LogManager
 
@@ -131,25 +132,20 @@ def test_committed_offsets_may_come_from_a_file(spark: Any, capsys: Captured, tm
 
 
 def table(out: Path) -> dict[tuple[int, bytes], tuple[int, bytes]]:
-    if (out / "_delta_log").exists():
-        rows = DeltaTable(out).to_pyarrow_table()
-    else:
-        parted = dataset.partitioning(pa.schema([("partition", pa.int32())]), flavor="hive")
-        rows = dataset.dataset(out, partitioning=parted).to_table()
+    rows = DeltaTable(out).to_pyarrow_table()
     assert set(rows.column_names) == {"key", "value", "offset", "partition", "create_time"}
     found = {(row["partition"], row["key"]): (row["offset"], row["value"]) for row in rows.to_pylist()}
     assert len(found) == rows.num_rows
     return found
 
 
-@pytest.mark.parametrize("form", ["parquet", pytest.param("delta", marks=pytest.mark.all)])
 def test_upsert_keeps_the_latest_value_of_each_key_whatever_is_done_again(
-    spark: Any, capsys: Captured, tmp_path: Path, form: str
+    spark: Any, capsys: Captured, tmp_path: Path
 ) -> None:
     folder, out = a_topic(tmp_path / "data"), tmp_path / "out"
 
     def upsert(*more: str) -> Ran:
-        flags = ["--source", f"segments:{folder}", "--topic", "t", "--out", str(out), "--format", form]
+        flags = ["--source", f"segments:{folder}", "--topic", "t", "--out", str(out)]
         return run(capsys, "upsert", *flags, "--available-now", "--json", *more)
 
     ran = upsert("--max-records", "6")
@@ -164,7 +160,7 @@ def test_upsert_keeps_the_latest_value_of_each_key_whatever_is_done_again(
     ran = upsert()
     assert (ran.status, table(out)) == (0, latest([LOG[0], [*LOG[1], more]])), ran.err
     assert not list(out.glob("_staged*"))
-    # A key is taken out, and there is nothing left in its partition.
+    # The last key of its partition is taken out.
     log = open_log(folder / "t-1", segment_bytes=200)
     log.append(made([(b"e", None)], log.log_end_offset), NOW)
     log.close()
@@ -173,20 +169,13 @@ def test_upsert_keeps_the_latest_value_of_each_key_whatever_is_done_again(
     other = ["--checkpoint", str(tmp_path / "other")]
     ran = upsert(*other)
     assert (ran.status, "by the checkpoint" in ran.err) == (1, True), ran.err
-    ran = run(
-        capsys, "upsert", "--source", f"segments:{folder}", "--topic", "t", "--out", str(out),
-        "--format", "delta" if form == "parquet" else "parquet",
-    )  # fmt: skip
-    assert (ran.status, "name another --out" in ran.err) == (1, True), ran.err
 
 
 def test_upsert_asks_for_what_it_needs(capsys: Captured, tmp_path: Path) -> None:
     folder = a_topic(tmp_path / "data")
     flags = ["upsert", "--source", f"segments:{folder}", "--topic", "t"]
     for more in ((), ("--dry-run",)):
-        ran = run(capsys, *flags, "--out", "s3://b/t", "--format", "parquet", *more)
-        assert (ran.status, ran.out) == (2, "")
-        ran = run(capsys, *flags, "--out", "s3://b/t", "--format", "delta", *more)
+        ran = run(capsys, *flags, "--out", "s3://b/t", *more)
         assert (ran.status, ran.out, "--checkpoint is missing" in ran.err) == (2, "", True)
     assert run(capsys, *flags, "--out", str(tmp_path), "--from", "now").status == 2
     assert run(capsys, *flags).status == 2
@@ -259,3 +248,18 @@ def test_compact_refuses_what_is_no_folder_of_a_broker(capsys: Captured, tmp_pat
     assert run(capsys, *flags).status == 2
     assert run(capsys, *flags, "--topic", "t", "--from", "now").status == 2
     assert run(capsys, "compact", "--source", "broker:localhost:1", "--topic", "t").status == 2
+
+
+def test_records_of_aborted_transactions_are_not_behind(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    of: dict[str, Any] = {"transactional": True, "producer_id": 1}
+    batches = [
+        build_batch([Record(0, NOW, b"a", b"1")]),
+        build_batch([Record(1, NOW, b"b", b"2")], **of),
+        build_batch([Record(2, NOW, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, **of),
+        build_batch([Record(3, NOW, b"c", b"3")]),
+    ]
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    chosen = options.parse({"source": f"segments:{tmp_path}", "topic": "t"}, NOW)
+    found = audit_keys.behind(chosen, (0, Bounds(0, 4, 1)))
+    assert [(partition, each.key, each.records) for partition, each in found] == [(0, b"c", 1)]

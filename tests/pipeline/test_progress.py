@@ -206,7 +206,7 @@ def test_the_age_of_what_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: A
     monkeypatch.setattr(ingest.landing, "stage", lambda *_: landed)
     monkeypatch.setattr(ingest.landing, "put", lambda *_, **__: [])
     monkeypatch.setattr(ingest, "now_ms", lambda: NOW)
-    written = ingest.Written(place("--out", str(tmp_path)), Form(), lambda: "s")
+    written = ingest.Written(place("--out", str(tmp_path)), Form())
     assert written.age_s() is None
-    written.batch(None, 0)  # type: ignore[arg-type]
+    written.batch(None, 0, "s", False)  # type: ignore[arg-type]
     assert (written.rows, written.batches, written.age_s()) == (7, 1, 1.5)

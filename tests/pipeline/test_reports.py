@@ -13,7 +13,6 @@ from tests.pipeline.jobs import TIMES, a_topic, run
 from tests.support.logs import NOW, open_log
 from tidelog.config import times
 from tidelog.pipeline.jobs import audit
-from tidelog.pipeline.jobs.audit import shown
 from tidelog.pipeline.jobs.parts import report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
 from tidelog.protocol.coordinator import records
@@ -295,8 +294,3 @@ def test_records_without_a_time_are_named_and_not_drawn() -> None:
     assert chart == Timeline(
         "partition 0 (1,500 records without a time are not drawn)", "records", [(NOW, 1500)], 1000
     )
-
-
-def test_the_start_of_a_window_as_text() -> None:
-    assert shown(0) == "1970-01-01T00:00:00.000Z"
-    assert shown(None) is None

@@ -465,15 +465,6 @@ def test_tasks_are_cut_wherever_the_index_allows_and_what_is_lost_is_told_once(t
     assert sum(bool(piece.lost) for piece in planned(data, taskBytes=1)) == 2  # the hole, and the end
 
 
-def test_a_length_that_reaches_beyond_the_log_ends(tmp_path: Path) -> None:
-    data = closed(a_log(tmp_path, OUT_OF_ORDER))
-    path = sorted(data.glob("t-0/*.log"))[1]
-    made = [piece._replace(digests=b"") for piece in planned(data)]
-    flip(path, 8)
-    with pytest.raises(DamagedLog, match=f"{path.name}@0"):
-        read(data, made=made)
-
-
 def test_a_quarantine_that_cannot_be_written_fails_the_read(tmp_path: Path) -> None:
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     flip(min(data.glob("t-0/*.log")), 66)
@@ -555,22 +546,6 @@ def test_retention_pulls_no_file_away_under_a_read(tmp_path: Path) -> None:
     wanted = scan(log)
     log.drop_segments(len(log.segments) - 1, NOW)
     assert offsets(read(tmp_path, made=made)) == [row.offset for row in wanted]
-    assert not snapshots(tmp_path)
-
-
-def test_a_dry_run_makes_nothing(tmp_path: Path) -> None:
-    closed(a_log(tmp_path, OUT_OF_ORDER))
-    planned(tmp_path)
-    assert not snapshots(tmp_path)
-
-
-def test_a_read_that_stops_early_leaves_nothing(tmp_path: Path) -> None:
-    closed(a_log(tmp_path, OUT_OF_ORDER))
-    chosen = parse({"source": f"segments:{tmp_path}", "topic": "t"}, NOW)
-    for piece in from_segments.plan(chosen, Wanted(), NOW):
-        rows = from_segments.rows(piece, NAMES, chosen)
-        next(rows)
-        rows.close()  # type: ignore[attr-defined]
     assert not snapshots(tmp_path)
 
 

@@ -28,17 +28,6 @@ def table(spark: Any, folder: Path, **options: Any) -> Any:
     return reader
 
 
-def test_all_records_of_a_topic(spark: Any, tmp_path: Path) -> None:
-    a_topic(tmp_path, [NOW, NOW + 5], [NOW + 3])
-    rows = (
-        table(spark, tmp_path)
-        .load()
-        .selectExpr("offset", "unix_millis(create_time) as at", "value")
-        .collect()
-    )
-    assert [tuple(row) for row in rows] == [(0, NOW, b"v0"), (1, NOW + 5, b"v1"), (2, NOW + 3, b"v0")]
-
-
 def test_every_column_arrives_and_snapshots_are_gone(spark: Any, tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-3")
     log.append(batch([NOW, NOW + 1], producer_id=9, producer_epoch=0, base_sequence=0), NOW + 7)
@@ -157,36 +146,6 @@ def test_the_other_tables_of_a_log(spark: Any, tmp_path: Path) -> None:
 def test_an_empty_range_has_no_rows(spark: Any, tmp_path: Path) -> None:
     a_topic(tmp_path, *MANY)
     assert table(spark, tmp_path, **{"from": str(NOW + 10**6)}).load().collect() == []
-
-
-def test_damage_fails_with_its_place_or_is_left_out_as_asked(spark: Any, tmp_path: Path) -> None:
-    a_topic(tmp_path, *MANY)
-    path = sorted(tmp_path.glob("t-0/*.log"))[1]
-    data = bytearray(path.read_bytes())
-    data[70] ^= 1
-    path.write_bytes(data)
-    fails(lambda: table(spark, tmp_path).load().count(), f"{path.name}@0: ")
-    assert table(spark, tmp_path, bad="skip").load().count() == 118
-    assert table(spark, tmp_path, bad=f"quarantine:{tmp_path}/q").load().count() == 118
-    assert len(list((tmp_path / "q" / "t-0").iterdir())) == 2
-    path.unlink()
-    fails(lambda: table(spark, tmp_path).load().count(), "are gone")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"from": "1700000001000", "to": "1700000000000"}, "option from: 1700000001000"),
-        ({"topik": "t"}, "option topik: there is none of this name"),
-        ({"topic": "nope"}, "no topic nope is in it; there are: t"),
-        ({"source": "segments:/nowhere"}, "/nowhere: No such file or directory"),
-    ],
-)
-def test_what_is_asked_wrongly_is_said(
-    spark: Any, tmp_path: Path, options: dict[str, str], message: str
-) -> None:
-    a_topic(tmp_path, [NOW])
-    fails(lambda: table(spark, tmp_path, **options).load().collect(), message)
 
 
 def fails(act: Callable[[], object], message: str) -> None:

@@ -130,8 +130,3 @@ def test_a_stream_goes_on_where_the_broker_starts_anew(spark: Any, broker: Broke
         query.stop()
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(row[0] for row in rows) == list(range(8))
-
-
-def test_an_error_reaches_whoever_asked(spark: Any, broker: Broker) -> None:
-    with pytest.raises(Exception, match=rf"{broker.address}: there is no topic grow"):
-        table(spark, broker).option("topic", "grow-not").load().count()

@@ -1,8 +1,6 @@
 """The form of a table, whose it is, and the files of a task by date. No Spark is started."""
 
 import datetime
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tests.pipeline.jobs import a_topic, run
-from tests.support.logs import NOW, open_log
+from tests.support.logs import NOW
 from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs import backfill, ingest
@@ -23,9 +20,7 @@ from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.table_out import Form
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.stream import StreamReader
 from tidelog.pipeline.tables import RECORDS
-from tidelog.protocol.records.build import Record, build_batch
 
 DAY = datetime.date(2023, 11, 14)
 
@@ -34,7 +29,7 @@ def test_a_form_by_flags() -> None:
     assert table_out.form(Table(), "append") == Form()
     by_append = table_out.form(Table("", "delta", "json", "id long", True), "append")
     assert by_append == Form("delta", "json", "id long", "append_time")
-    assert by_append.is_by_date
+    assert by_append.by == ["date"]
     assert table_out.form(Table("", "delta", "string", by_date=True), "record").time == "create_time"
 
 
@@ -144,11 +139,11 @@ def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
 
 def test_the_longest_topics_are_not_shared_either(tmp_path: Path) -> None:
     table, chosen = place("--out", str(tmp_path)), Options("segments", "d", "t" * 248)
-    ingest._demand_no_backfill(table, chosen, Form())
+    ingest.demand_no_backfill(table, chosen, Form())
     (tmp_path / f"{backfill._prefix(chosen)}-00000.parquet").touch()
-    ingest._demand_no_backfill(table, chosen._replace(topic="t" * 247 + "u"), Form())
+    ingest.demand_no_backfill(table, chosen._replace(topic="t" * 247 + "u"), Form())
     with pytest.raises(PipelineError, match=r"has records of topic t+ by backfill"):
-        ingest._demand_no_backfill(table, chosen, Form())
+        ingest.demand_no_backfill(table, chosen, Form())
 
 
 def a_stage(table: Place, *offsets: int) -> list[Landed]:
@@ -168,15 +163,15 @@ def a_stage(table: Place, *offsets: int) -> list[Landed]:
 def test_a_stream_does_not_begin_on_rows_of_a_table_of_delta(tmp_path: Path) -> None:
     table, chosen = place("--out", str(tmp_path)), Options("segments", "d", "t")
     form = Form("delta")
-    ingest._demand_no_backfill(table, chosen, form)
+    ingest.demand_no_backfill(table, chosen, form)
     delta.replace(table, "_staged", a_stage(table, 5, 6, 7), "topic = 't'")
     for more in ({"topic": "u"}, {"from_ms": NOW + 8}, {"to_ms": NOW + 5}):
-        ingest._demand_no_backfill(table, chosen._replace(**more), form)
+        ingest.demand_no_backfill(table, chosen._replace(**more), form)
     for more in ({}, {"from_ms": NOW + 7}, {"to_ms": NOW + 6}):
         with pytest.raises(PipelineError, match="has records of topic t already, by no stream"):
-            ingest._demand_no_backfill(table, chosen._replace(**more), form)
+            ingest.demand_no_backfill(table, chosen._replace(**more), form)
     table_out.claim(table, "t", "one", "/first")
-    ingest._demand_no_backfill(table, chosen, form)
+    ingest.demand_no_backfill(table, chosen, form)
 
 
 def test_backfill_does_not_overtake_a_stream(tmp_path: Path) -> None:
@@ -264,18 +259,18 @@ def test_only_the_first_batch_of_a_run_may_have_been_begun_before(
     done: list[Any] = []
     monkeypatch.setattr(landing, "stage", lambda *_: [Landed("a", 0, 3, 9, None, 1)])
     monkeypatch.setattr(landing, "put", lambda *given, is_new: done.append((given[3], is_new)))
-    written = ingest.Written(place("--out", str(tmp_path)), Form(), lambda: "s", done.append)
-    for number in (7, 8):
-        written.batch(None, number)  # type: ignore[arg-type]
-    assert done == ["s", ("s-0000000007", False), ("s-0000000008", True)]
+    written = ingest.Written(place("--out", str(tmp_path)), Form())
+    for number, may_be_there in ((7, True), (8, False)):
+        written.batch(None, number, "s", may_be_there)  # type: ignore[arg-type]
+    assert done == [("s-0000000007", False), ("s-0000000008", True)]
     assert (written.rows, written.batches, written.undecoded) == (6, 2, 2)
     done.clear()
     monkeypatch.setattr(delta, "last_batch", lambda *_: 7)
     monkeypatch.setattr(delta, "append_once", lambda *given: done.append(given[4]))
-    written = ingest.Written(place("--out", str(tmp_path)), Form("delta"), lambda: "s", done.append)
-    for number in (7, 8):
-        written.batch(None, number)  # type: ignore[arg-type]
-    assert done == ["s", 8]
+    written = ingest.Written(place("--out", str(tmp_path)), Form("delta"))
+    for number, may_be_there in ((7, True), (8, False)):
+        written.batch(None, number, "s", may_be_there)  # type: ignore[arg-type]
+    assert done == [8]
 
 
 def test_a_batch_is_of_so_many_records_that_it_takes_seconds(
@@ -284,40 +279,8 @@ def test_a_batch_is_of_so_many_records_that_it_takes_seconds(
     chosen = options.parse({"source": f"segments:{a_topic(tmp_path)}", "topic": "t"}, NOW)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
     monkeypatch.setattr(ingest, "BATCH_BYTES", 50 * (size // 800))
-    assert ingest._records_a_batch(chosen) == 50
+    assert ingest.records_a_batch(chosen) == 50
     monkeypatch.setattr(ingest, "BATCH_BYTES", 1)
-    assert ingest._records_a_batch(chosen) == 1
+    assert ingest.records_a_batch(chosen) == 1
     monkeypatch.setattr(ingest, "BATCH_BYTES", 1 << 40)
-    assert ingest._records_a_batch(chosen) == ingest.RECORDS_A_BATCH
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("value_bytes", [40, 1000])
-def test_a_batch_of_the_size_that_is_default_is_no_more_work_than_five_seconds(
-    tmp_path: Path, value_bytes: int
-) -> None:
-    """From one commit to the next, by the CPU that one core needs: a machine that is busy has other seconds."""
-    records = [Record(n, NOW + n, b"key-%d" % n, os.urandom(value_bytes)) for n in range(1000)]
-    log = open_log(tmp_path / "data" / "t-0", segment_bytes=64 << 20)
-    appended = build_batch(records)
-    while log.log_end_offset < 1_200_000 and log.log_end_offset * value_bytes < 200 << 20:
-        log.append(bytearray(appended), NOW)
-    log.close()
-    chosen = options.parse({"source": f"segments:{tmp_path}/data", "topic": "t"}, NOW)
-    reader = StreamReader(chosen, tuple(RECORDS.names))
-    at, limit, sizes = reader.initialOffset(), ReadMaxRows(ingest._records_a_batch(chosen)), []
-    out = place("--out", str(tmp_path / "out"))
-    out.files.create_dir(out.path)
-    while True:
-        begun = time.process_time()
-        end = reader.latestOffset(at, limit)
-        if end == at:
-            break
-        for number, task in enumerate(reader.partitions(at, end)):
-            landed = landing._written(reader.read(task), out, f"{number}.parquet", number, "")
-            sizes.append(sum(each.rows for each in landed))
-        reader.commit(end)
-        assert time.process_time() - begun < 5
-        at = end
-    assert sum(sizes) == log.log_end_offset
-    assert sum(sizes) > limit.max_rows > 100_000  # so one batch at least was as large as they are
+    assert ingest.records_a_batch(chosen) == ingest.RECORDS_A_BATCH

@@ -229,16 +229,3 @@ def test_latency_counts_bounds_as_unknown(spark: Any, capsys: Captured, tmp_path
     assert f"of {count} records one of the two times is not told" in ran.err
     ran = run(capsys, "audit", *flags, "--against", f"segments:{tmp_path}/data/../data")
     assert ran.status == 0
-
-
-def test_a_backfill_of_a_range_that_is_not_known_fails(spark: Any, capsys: Captured, tmp_path: Path) -> None:
-    a_topic(tmp_path / "data", partitions=1)
-    indexes(tmp_path / "data")[0].unlink()
-    flags = ["--source", f"segments:{tmp_path}/data", "--topic", "t", "--clock", "append", "--json"]
-    flags += ["--from", f"@{(NOW + 100) / 1000}", "--to", f"@{(NOW + 300) / 1000}"]
-    ran = run(capsys, "backfill", *flags, "--out", f"{tmp_path}/out")
-    assert (ran.status, ran.out) == (1, "")
-    assert ".appendindex@0: when the batches at offsets 0 to" in ran.err
-    ran = run(capsys, "backfill", *flags, "--out", f"{tmp_path}/out", "--bad", "skip")
-    assert (ran.status, ran.rows[0]["rows"]) == (0, 0)
-    assert "left out at most, of which no append time is known" in ran.err

@@ -13,6 +13,7 @@ from pyarrow import dataset
 
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place
+from tidelog.pipeline.options import APPEND
 from tidelog.pipeline.tables import RECORDS
 
 
@@ -41,6 +42,17 @@ def has_rows(place: Place, wanted: pc.Expression) -> bool:
     found = DeltaTable(place.uri).to_pyarrow_dataset()
     is_of_records = {"topic", "create_time", "append_time"} <= set(found.schema.names)
     return is_of_records and found.scanner(columns=["topic"], filter=wanted).head(1).num_rows > 0
+
+
+def predicate(topic: str, clock: str, first_ms: int | None, end_ms: int | None) -> pc.Expression:
+    """Return what is true of the rows of a topic and range; a record without a time is in no range of times."""
+    column = "append_time" if clock == APPEND else "create_time"
+    found = pc.field("topic") == topic
+    if first_ms is not None:
+        found &= pc.field(column) >= pa.scalar(first_ms * 1000, RECORDS.field(column).type)
+    if end_ms is not None:
+        found &= pc.field(column) < pa.scalar(end_ms * 1000, RECORDS.field(column).type)
+    return found
 
 
 def ends(place: Place, topic: str) -> dict[int, int]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin
 
 import typer
@@ -18,12 +19,14 @@ import typer
 from tidelog.config import times
 from tidelog.config.times import TimeError
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.jobs.parts import ctrl_c
+from tidelog.pipeline.jobs.parts import ctrl_c, output
 from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.now import now_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidelog.pipeline.jobs.parts.scan import Scan
     from tidelog.pipeline.options import Options
 
 TIME: Final = "ISO with Z or an offset, '2 hours ago', 'yesterday 09:00', @ and epoch seconds"
@@ -89,7 +92,7 @@ Bytes = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What a job is told: the flags that all jobs have. Times are fixed once, when the job begins."""
+    """The flags that all jobs have, and what a job does with them. Times are fixed once, when the job begins."""
 
     source: Source = ""
     topic: Topic = ""
@@ -102,6 +105,7 @@ class Asked:
     dry_run: DryRun = False
     as_json: Json = False
     as_told: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
+    begun: float = dataclasses.field(default_factory=monotonic)
 
     def fixed(self, now_ms: int) -> Asked:
         """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
@@ -134,11 +138,36 @@ class Asked:
         }
         return {name: text for name, text in (given | more).items() if text}
 
-    def chosen(self, now_ms: int, **more: str) -> Options:
+    def chosen(self, **more: str) -> Options:
         """Return the options of the source as values; WrongOption says what cannot be understood."""
         from tidelog.pipeline import options
 
-        return options.parse(self.options(**more), now_ms)
+        return options.parse(self.options(**more), now_ms())
+
+    def folder(self, use: str) -> str:
+        """Return the data folder that the source names; WrongOption for any other source, which has no such use."""
+        from tidelog.pipeline.files import remote
+
+        kind, _, where = self.source.partition(":")
+        if kind != "segments" or not where or remote.is_remote(where):
+            raise WrongOption(
+                f"--source: {remote.shown(self.source)!r} is none that can be {use}; write segments:FOLDER, "
+                "a broker's data folder"
+            )
+        return where
+
+    def print_scan(self, found: Scan) -> None:
+        """Print what would be read: all that a dry run does."""
+        output.print_scan(found, as_json=self.as_json)
+
+    def print_rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+        """Print rows to standard output."""
+        output.print_rows(columns, rows, as_json=self.as_json)
+
+    def print_account(self, job: str, counts: Mapping[str, Any], **more: Any) -> None:
+        """Print what a job did, and how long it took."""
+        account = {"job": job, **counts, "seconds": round(monotonic() - self.begun, 1), **more}
+        output.print_account(account, as_json=self.as_json)
 
     def session(self) -> SparkSession:
         """Return the session of this process, with the settings of `--conf`."""
@@ -202,8 +231,6 @@ def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[
         own = [_by_name(taken[each]) for each in taken if each not in groups]
 
         def run(**given: Any) -> int:
-            from tidelog.pipeline.now import now_ms
-
             for each, group in groups.items():
                 given[each] = group(**{flag.name: given.pop(flag.name) for flag in flags[each]})
             given["asked"] = given["asked"].fixed(now_ms())

@@ -1,17 +1,18 @@
-"""How a job follows a stream: what it tells of each batch, and how it ends by Ctrl-C, behind a batch.
+"""How a job follows a stream to a table: a line for each batch, and an end between two batches by Ctrl-C.
 
-Owns the line that a batch gets, and the order of the steps to the end: a batch that has begun is written, and so noted
-in the checkpoint; the next one is declined before it writes anything. Knows nothing of what a batch does.
+A batch that has begun is written, and noted in the checkpoint; the next one is declined before it writes anything.
 """
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.errors import StreamingQueryException
 
+from tidelog.pipeline.jobs.parts import table_out
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.jobs.parts.progress import Progress, records_left
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 1
+_TRIGGER: Final = "1 second"
 Batch = Callable[["DataFrame", int], None]
 
 
@@ -26,16 +28,58 @@ class _Declined(Exception):
     """A batch is not begun, as the stream is to end: raised in the stream to end it, and seen by nobody else."""
 
 
+class Written(Protocol):
+    """A table that a stream writes."""
+
+    def batch(self, frame: "DataFrame", number: int, stream: str, may_be_there: bool, /) -> None:
+        """Write a batch of a stream with this id; the first one of a run may have been written before."""
+
+    def age_s(self) -> float | None:
+        """Return how old the newest record of the last batch is; None if that is not known."""
+
+
+def write(
+    job: str,
+    frame: "DataFrame",
+    written: Written,
+    target: Place,
+    topic: str,
+    checkpoint: str,
+    is_available_now: bool,
+) -> bool:
+    """Write a stream of a topic until Ctrl-C, or until all that is there is read; tell whether it ended by itself.
+
+    PipelineError if another stream writes the topic to the table.
+    """
+    name, spark, stop, is_first = f"tidelog-{job}", frame.sparkSession, Stop(), True
+
+    def batch(rows: "DataFrame", number: int) -> None:
+        nonlocal is_first
+        # The checkpoint gives the stream its id.
+        stream = str(next(each.id for each in spark.streams.active if each.name == name))
+        if is_first:
+            table_out.claim(target, topic, stream, checkpoint)
+        may_be_there, is_first = is_first, False
+        written.batch(rows, number, stream, may_be_there)
+
+    writer = frame.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+    writer = writer.foreachBatch(stop.guarded(batch))
+    writer = (
+        writer.trigger(availableNow=True) if is_available_now else writer.trigger(processingTime=_TRIGGER)
+    )
+    with stop.by_ctrl_c():
+        return follow(writer.start(), Progress(job), stop, written.age_s)
+
+
 class Stop:
     """Whether a stream is to end, and whether a batch was declined for that."""
 
     def __init__(self) -> None:
-        """Go on."""
         self.is_asked = False
         self.has_declined = False
 
     def guarded(self, batch: Batch) -> Batch:
-        """Return what does a batch, unless the stream is to end."""
+        """Return a function that does a batch, unless the stream is to end."""
 
         def guarded(frame: "DataFrame", number: int) -> None:
             if self.is_asked:
@@ -57,8 +101,7 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, note)
+        before = signal.signal(signal.SIGINT, note)
         try:
             yield
         finally:
@@ -71,7 +114,7 @@ def follow(
     stop: Stop,
     age_s: Callable[[], float | None] = lambda: None,
 ) -> bool:
-    """Tell how a stream gets on, a line a batch, until it ends or is to; return whether it ended by itself."""
+    """Write a line for each batch until the stream ends or is to; tell whether it ended by itself."""
     told, is_told = -1, False
     try:
         while query.isActive:
@@ -98,14 +141,13 @@ def follow(
 
 
 def _tell(query: "StreamingQuery", progress: Progress, told: int, age_s: Callable[[], float | None]) -> int:
-    """Say what batches were done since a number; return the last."""
+    """Write a line for each batch that was done since a number; return the last number."""
     for each in query.recentProgress:
         number, rows = int(each["batchId"]), int(each["numInputRows"])
         if number <= told or not rows:
             continue
         seconds = each["durationMs"].get("triggerExecution", 0) / 1000
-        sources: list[Any] = each["sources"]
-        left = records_left(sources[0]) if sources else None
+        left = records_left(each["sources"][0]) if each["sources"] else None
         behind_s = 0.0 if left == 0 else age_s()
         progress.batch(rows, seconds, left, behind_s, name=f"batch {number}: ")
         told = number

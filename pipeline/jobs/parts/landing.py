@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -129,14 +130,26 @@ def _unchanged_ms(place: Place, folder: fs.FileInfo, now_ms: int) -> int:
     return now_ms - max(changed_ns, default=now_ms * 1_000_000) // 1_000_000
 
 
-def stage(frame: DataFrame, place: Place, folder: str, by: str = "") -> list[Landed]:
-    """Write the rows to a folder in a place: a file for each task that has any, and for each value of a column."""
+def stage(frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()) -> list[Landed]:
+    """Write the rows to a folder in a place: a file for each task that has any, and for each value of a column `by`."""
     place.files.create_dir(place.under(folder), recursive=True)
     frame.sparkSession.dataSource.register(_Landing)
-    options = {"uri": place.uri, "path": place.path, "folder": folder, "by": by}
+    options = {"uri": place.uri, "path": place.path, "folder": folder, "by": "".join(by)}
     frame.write.format(_FORMAT).options(**options).mode("append").save()
     with place.files.open_input_stream(place.under(f"{folder}/{_LIST}")) as told:
         return [Landed(*each) for each in json.loads(told.read())]
+
+
+@contextmanager
+def staged(
+    frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()
+) -> Iterator[tuple[str, list[Landed]]]:
+    """Yield a folder of rows and its files; it is removed at the end, and so is what a killed attempt left in it."""
+    discard(place, folder)
+    try:
+        yield folder, stage(frame, place, folder, by)
+    finally:
+        discard(place, folder)
 
 
 def rows_staged(place: Place, folder: str) -> int:

@@ -5,9 +5,10 @@ Owns the forms. Knows nothing of what the rows are. Invariant: it goes to standa
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelog.pipeline.jobs.parts.scan import Scan
+if TYPE_CHECKING:
+    from tidelog.pipeline.jobs.parts.scan import Scan
 
 Row = Mapping[str, Any]
 
@@ -32,12 +33,12 @@ def print_account(account: Row, *, as_json: bool) -> None:
     print(", ".join(f"{name} {_shown(value)}" for name, value in account.items()))
 
 
-def print_scan(found: Scan, *, as_json: bool) -> None:
+def print_scan(found: "Scan", *, as_json: bool) -> None:
     """Print what would be read."""
     print(json.dumps(found._asdict()) if as_json else found.words)
 
 
-def print_scans(found: Sequence[tuple[str, Scan]], *, as_json: bool) -> None:
+def print_scans(found: Sequence[tuple[str, "Scan"]], *, as_json: bool) -> None:
     """Print what would be read of a source, and of what it is compared with, each by its name; one JSON document."""
     (_, first), *others = found
     if not others:

@@ -1,21 +1,26 @@
-"""A table that jobs write: the form that flags give it, the one it has already, and whose it is.
+"""A table that jobs write: the form that flags give it, the form that it has, and the stream that writes it.
 
-Owns which forms go together, and the note in a table that says which stream writes a topic to it: rows that another
-stream writes of the same topic would be there twice. Knows nothing of how rows get there, nor what a batch is.
+A note in the table says which stream writes a topic to it: rows of the same topic by another stream would be there
+twice.
 """
 
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import delta, landing
 from tidelog.pipeline.jobs.parts.flags import Table, one_of
 from tidelog.pipeline.jobs.parts.place import Place
-from tidelog.pipeline.options import APPEND
+from tidelog.pipeline.options import APPEND, Options
+from tidelog.pipeline.transforms import windows
+from tidelog.pipeline.transforms.windows import DATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
 
 PARQUET, DELTA = FORMATS = ("parquet", "delta")
 _STRING, _JSON = _DECODES = ("string", "json")
@@ -32,19 +37,24 @@ class Form(NamedTuple):
     time: str = ""  # the column by whose date rows are put into folders; nothing for no folders
 
     @property
-    def is_by_date(self) -> bool:
-        """Whether rows lie in folders by date."""
-        return bool(self.time)
+    def by(self) -> list[str]:
+        """The columns by whose values rows lie in folders."""
+        return [DATE] if self.time else []
+
+    def demand_append_time(self, chosen: Options) -> None:
+        """WrongOption if rows lie by append time, and the source does not tell it."""
+        if self.time == "append_time" and chosen.kind == "broker":
+            from_broker.demand_append_time(chosen)
 
     def shaped(self, records: "DataFrame") -> "DataFrame":
         """Return records with the columns that the table has in addition; WrongOption for a schema that is none."""
-        from tidelog.pipeline.transforms import dates, decoding
+        from tidelog.pipeline.transforms import decoding
 
         if self.decode == _STRING:
             records = decoding.as_text(records)
         elif self.decode == _JSON:
             records = decoding.as_json(records, _struct(self.schema))
-        return dates.with_date(records, self.time) if self.time else records
+        return windows.with_date(records, self.time) if self.time else records
 
 
 def _struct(schema: str) -> "StructType":
@@ -76,6 +86,14 @@ def form(told: Table, clock: str) -> Form:
     return Form(told.format_name, decode, schema, time if told.by_date else "")
 
 
+def demand_checkpoint(out: str, checkpoint: str) -> None:
+    """WrongOption if a stream to an object store has no checkpoint of its own."""
+    if remote.is_remote(out) and not checkpoint:
+        raise WrongOption(
+            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
+        )
+
+
 def demand_form(place: Place, wanted: Form) -> None:
     """Raise PipelineError where the place has a table of another form."""
     is_delta = delta.is_table(place)
@@ -89,10 +107,10 @@ def demand_form(place: Place, wanted: Form) -> None:
             raise PipelineError(
                 f"{place.uri} has files of Parquet, and is no table of Delta; name another --out"
             )
-    if parted - {wanted.is_by_date}:
+    if parted - {bool(wanted.by)}:
         raise PipelineError(
             f"{place.uri} has rows in folders by date; write --by-date, too, or name another --out"
-            if not wanted.is_by_date
+            if not wanted.by
             else f"{place.uri} has rows that are in no folders by date; leave out --by-date, or name another --out"
         )
 

@@ -1,28 +1,42 @@
-"""Tiers: the places that have, or should have, the same records: a log, a copy of it, a table that was written of it.
+"""Tiers: places that have, or should have, the same records: a log, a copy of it, a table that was written from it.
 
-Owns how a tier is named (`KIND:WHERE`), what a look at one would read, and the way from one to its records as a frame.
-Knows nothing of what is compared.
+A tier is named `KIND:WHERE`. Tables of Parquet and Delta are read through Arrow, a task for each file, so from any
+`Place`; files whose names begin with `_` or `.` are not part of a table.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.pipeline.errors import WrongOption
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyarrow import dataset, fs
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidelog.pipeline import tables
+from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
+from tidelog.pipeline.jobs.parts import delta
 from tidelog.pipeline.jobs.parts.flags import Asked
-from tidelog.pipeline.jobs.parts.place import place
+from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.scan import Scan, scan
-from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.jobs.parts.table_out import DELTA, FORMATS
 from tidelog.pipeline.options import QUARANTINE
 from tidelog.pipeline.tables import IS_BOUND
+from tidelog.pipeline.transforms.windows import without_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOGS: Final = ("segments", "broker")
-TABLES: Final = ("parquet", "delta")
 FLAG: Final = "--against"
+# Without these nobody can tell which record a row is; others that are missing are null.
+_NEEDED: Final = ("topic", "partition", "offset", "create_time")
+_FORMAT: Final = "tidelog-table-files"
+_HIDDEN: Final = re.compile(r"/[_.]")
 
 
 class Tier(NamedTuple):
@@ -34,35 +48,29 @@ class Tier(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what it is called in a report: nothing that is secret is in it."""
+        """The name in a report, without secrets."""
         return f"{self.kind}:{remote.shown(self.where)}"
 
     def scan(self) -> Scan:
-        """Return how much is read of it; PipelineError where it is not there."""
+        """Return how much is read of it; PipelineError if it is not there."""
         if self.kind in LOGS:
-            return scan(self.asked.chosen(now_ms()))
-        from tidelog.pipeline.jobs.parts import table_files
-
-        found = table_files.files(place(FLAG, self.where), self.kind)
+            return scan(self.asked.chosen())
+        found = table_files(place(FLAG, self.where), self.kind)
         return Scan(None, None, sum(each.size for each in found), len(found), None)
 
     def read(self, spark: "SparkSession", columns: str) -> "DataFrame":
-        """Return columns of its records, those of the topic and the range of times; of a log no bound is a time."""
+        """Return columns of its records of the topic and the range of times; a bound of a log is no append time."""
         if self.kind in LOGS:
-            from tidelog.pipeline.transforms.windows import without_bounds
-
             return without_bounds(self.asked.read(spark, f"{columns}, {IS_BOUND} boolean"))
-        from tidelog.pipeline.jobs.parts import table_files
-
-        chosen = self.asked.chosen(now_ms())
-        bounds = {"first_ms": chosen.from_ms, "end_ms": chosen.to_ms}
-        wanted = {name: str(at_ms) for name, at_ms in bounds.items() if at_ms is not None}
-        told = {"topic": chosen.topic, "clock": chosen.clock, **wanted}
-        return table_files.read(spark, place(FLAG, self.where), self.kind, columns, told)
+        chosen, table = self.asked.chosen(), place(FLAG, self.where)
+        wanted = json.dumps([chosen.topic, chosen.clock, chosen.from_ms, chosen.to_ms])
+        options = {"uri": table.uri, "place": table.path, "kind": self.kind, "wanted": wanted}
+        spark.dataSource.register(_Tables)
+        return spark.read.format(_FORMAT).options(**options).schema(columns).load()
 
 
 def source(asked: Asked) -> Tier:
-    """Return the tier that `--source` names, which is known to be one."""
+    """Return the tier that `--source` names."""
     kind, _, where = asked.source.partition(":")
     return Tier(kind, where, asked)
 
@@ -72,17 +80,92 @@ def named(asked: Asked, words: Sequence[str]) -> list[Tier]:
     found: list[Tier] = []
     for number, word in enumerate(words, 1):
         kind, _, where = word.partition(":")
-        if kind not in LOGS + TABLES or not where:
+        if kind not in LOGS + FORMATS or not where:
             raise WrongOption(
                 f"{FLAG}: {word!r} is none; write segments:FOLDER, broker:HOST:PORT, parquet:PATH or delta:PATH"
             )
+        tier = Tier(kind, where, asked)
         if kind in LOGS:
             # Files of the same name are damaged in two places: each has a quarantine of its own.
             bad = f"{asked.bad}/against-{number}" if asked.bad.startswith(QUARANTINE) else asked.bad
-            tier = Tier(kind, where, dataclasses.replace(asked, source=word, bad=bad))
-        else:
-            tier = Tier(kind, where, asked)
+            tier = tier._replace(asked=dataclasses.replace(asked, source=word, bad=bad))
         if tier.name in (each.name for each in (source(asked), *found)):
             raise WrongOption(f"{FLAG}: {word!r} is named twice; compare with another place")
         found.append(tier)
     return found
+
+
+def table_files(table: Place, kind: str) -> list[fs.FileInfo]:
+    """Return the files that a table has now; PipelineError if there is no such table."""
+    is_delta = delta.is_table(table)
+    found: list[fs.FileInfo]
+    if kind == DELTA:
+        if not is_delta:
+            raise PipelineError(f"{table.shown}: no table of Delta is in it; name the folder of one")
+        # It refuses tables of which rows are deleted by what lies beside the files.
+        parts = DeltaTable(table.uri).to_pyarrow_dataset().get_fragments()
+        found = table.files.get_file_info([table.under(each.path) for each in parts])
+        return found
+    if is_delta:
+        raise PipelineError(f"{table.shown}: it is a table of Delta; write {DELTA}:PATH")
+    found = table.files.get_file_info(fs.FileSelector(table.path, allow_not_found=True, recursive=True))
+    kept = [
+        each
+        for each in found
+        if each.is_file and each.path.endswith(".parquet") and not _HIDDEN.search(each.path, len(table.path))
+    ]
+    if not kept:
+        raise PipelineError(
+            f"{table.shown}: no file of Parquet is in it; name a folder that a job has written"
+        )
+    return sorted(kept, key=lambda each: each.path)
+
+
+class _Tables(DataSource):
+    """Tables as a source of Spark's."""
+
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def reader(self, schema: StructType) -> "_Reader":
+        return _Reader(dict(self.options), tables.checked(schema, tables.RECORDS))
+
+
+class _File(InputPartition):
+    """A file that a task reads."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self._kind = options["kind"]
+        self._wanted = options["wanted"]
+        self._names = list(names)
+        self._place = Place(options["uri"], options["place"])
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a task for each file."""
+        # A table of Delta that was begun may have none: Spark then makes a task of its own.
+        return [_File(each.path) for each in table_files(self._place, self._kind)] or [_File("")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file."""
+        assert isinstance(partition, _File)
+        if not partition.path:
+            return
+        try:
+            opened = dataset.dataset(partition.path, filesystem=self._place.files, format="parquet")
+            missing = sorted(set(_NEEDED) - set(opened.schema.names))
+            if missing:
+                raise PipelineError(
+                    f"{partition.path}: it has no column {missing[0]}; rows are told by {', '.join(_NEEDED)}"
+                )
+            yield from opened.replace_schema(tables.RECORDS).to_batches(
+                columns=self._names, filter=delta.predicate(*json.loads(self._wanted))
+            )
+        except (pa.ArrowException, OSError) as error:
+            said = next(iter(str(error).splitlines()), "")
+            raise PipelineError(f"{partition.path}: it cannot be read as Parquet: {said}") from error

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli import key_audit
-from tidelog.cli.errors import CommandError
-from tidelog.cli.key_audit import COMPACTED, DELETED, Behind, Bounds
+from tidelog.pipeline import key_audit
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.key_audit import COMPACTED, DELETED, Behind, Bounds
 from tidelog.protocol.records import entries, key_hashes, message_set, tally
 from tidelog.protocol.records.batch import HEADER_BYTES
 from tidelog.protocol.records.build import Record, build_batch
@@ -140,7 +140,7 @@ def test_older_formats_codecs_and_append_times_are_read() -> None:
 def test_what_cannot_be_read_is_said() -> None:
     torn = bytearray(keyed(0, b"a", b"b"))
     torn[HEADER_BYTES] = 0x7F
-    with pytest.raises(CommandError, match="the batch at offset 0 cannot be read: record 0"):
+    with pytest.raises(PipelineError, match="the batch at offset 0 cannot be read: record 0"):
         audited([bytes(torn)], 0, 2)
 
 
@@ -178,7 +178,7 @@ def test_S101_it_is_what_a_look_at_every_record_finds_however_little_memory_ther
 
 def test_it_ends_where_no_table_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_audit, "_SPLIT_BITS_MAX", 1)
-    with pytest.raises(CommandError, match="no room for the keys"):
+    with pytest.raises(PipelineError, match="no room for the keys"):
         audited([keyed(0, *(b"k%d" % n for n in range(40)))], 0, 40, table_bytes=2 * tally.ENTRY_BYTES)
 
 

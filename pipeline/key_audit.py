@@ -1,30 +1,29 @@
-"""Of each key of a partition that a group has not read to its end: how far it was delivered, and what is left of it.
+"""The keys of a partition that a group has not read to the end, and how far each was delivered.
 
-Owns the arithmetic, and the memory that it takes: a table of a fixed size (`protocol/records/tally`), an answer to
-Fetch or two, and a temporary file that has each of these keys once. Where there are more keys than the table has room
-for, they are divided into shares by their hashes, and the log is read once for each. A key is known by 128 bits of a
-hash under a secret that is new each time. Refuses to know groups, and how batches come here.
+`tidelog audit keys` and the job `audit-keys` share it. Memory is bounded: a table of a fixed size
+(`protocol/records/tally`), what the caller reads at a time, and a temporary file with each of these keys once. If the
+table has no room for all keys, they are split into shares by hash, and the log is read once for each share. A key is
+identified by 128 bits of a hash under a secret that is new each time.
 
-A record is what `read_committed` delivers: one of an aborted transaction is none, nor is a marker, and nothing from
-the first open transaction on is.
+Records are those that `read_committed` delivers: not those of aborted transactions, no markers, and nothing from the
+first open transaction on.
 """
 
+import base64
 import mmap
 import secrets
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from tempfile import TemporaryFile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from tidelog.cli.errors import CommandError
-from tidelog.protocol.records import compression, kernel, key_hashes, message_set, siphash, tally
-from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
-from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.pipeline.errors import PipelineError
+from tidelog.protocol.records import key_hashes, siphash, tally
+from tidelog.protocol.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.protocol.records.tally import Share
-from tidelog.storage.compaction.reading import Entry
+from tidelog.storage.compaction.reading import UNREADABLE, Entry, messages, scanned
 from tidelog.storage.compaction.transactions import Transactions
 
 TABLE_BYTES: Final = 96 << 20
@@ -40,7 +39,7 @@ Read = Callable[[int, int], Iterable[list[Entry]]]
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends, and what is read next: the offset that was committed, 0 if none was."""
+    """Where a partition begins and ends, and the offset that the group has committed, 0 for none."""
 
     start: int
     end: int
@@ -48,14 +47,35 @@ class Bounds(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """A key of which there are records that were not delivered yet."""
+    """A key with records that were not delivered yet."""
 
     key: bytes | None
     produced_offset: int
     delivered_offset: int | None
-    gone: str | None  # where nothing that was delivered is left, what may have taken it: COMPACTED, DELETED
+    gone: str | None  # without a delivered offset, what may have removed it: COMPACTED, DELETED
     records: int
-    first_ms: int  # the time of the first of them, -1 where it carries none
+    first_ms: int  # the time of the first of these records, -1 if it has none
+
+    def waits_ms(self, now_ms: int) -> int | None:
+        """Return how long the first of these records has waited; None if it has no time."""
+        return None if self.first_ms < 0 else max(0, now_ms - self.first_ms)
+
+    def row(self, partition: int, now_ms: int) -> dict[str, Any]:
+        """Return it as JSON has it: a key that is not UTF-8 is `key_base64`."""
+        key: dict[str, str | None]
+        try:
+            key = {"key": None if self.key is None else self.key.decode()}
+        except UnicodeDecodeError:
+            key = {"key_base64": base64.b64encode(self.key or b"").decode()}
+        return {
+            "partition": partition,
+            **key,
+            "produced_offset": self.produced_offset,
+            "delivered_offset": self.delivered_offset,
+            **({"delivered": self.gone} if self.gone else {}),
+            "behind": self.records,
+            "behind_ms": self.waits_ms(now_ms),
+        }
 
 
 class _Full(Exception):
@@ -69,7 +89,7 @@ class _Transactional(Exception):
 def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterator[Behind]:
     """Yield the keys that are behind, in the order of their first records that were not delivered.
 
-    Where keys are divided into shares that is the order within each. CommandError where records cannot be read.
+    Where keys are divided into shares that is the order within each. PipelineError where records cannot be read.
     """
     audit = _Audit(read, bounds)
     shares = [Share()]
@@ -81,7 +101,7 @@ def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterat
                 yield from audit.told(counted)
         except _Full:
             if share.mask.bit_length() >= _SPLIT_BITS_MAX:
-                raise CommandError("there is no room for the keys: have it use more memory") from None
+                raise PipelineError("there is no room for the keys: have it use more memory") from None
             mask = share.mask << 1 | 1
             shares += [Share(mask, share.number | share.mask + 1), Share(mask, share.number)]
         except _Transactional:
@@ -154,39 +174,29 @@ class _Batch:
         self._times: list[int] = []
 
     def open(self, entry: Entry) -> None:
-        """Find the records; CommandError where they cannot be read."""
+        """Find the records; PipelineError where they cannot be read."""
         header, self._times = entry.header, []
         self.header = header
         try:
             if header.magic != MAGIC:
                 self._open_messages(entry)
-                return
-            data, start, end = entry.data, HEADER_BYTES, len(entry.data)
-            if header.codec:
-                opened = compression.decompress(header.codec, data[start:], READ_LIMIT_BYTES)
-                self.data, start, end = opened, 0, len(opened)
             else:
-                self.data = data
-            kernel.scan(self.data, start, end, header.record_count, self.columns, contiguous=False)
-        except (RecordsError, RecordError) as error:
-            raise CommandError(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
+                self.data, _ = scanned(entry, self.columns)
+        except UNREADABLE as error:
+            raise PipelineError(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
 
     def _open_messages(self, entry: Entry) -> None:
-        message = [
-            message
-            for each in message_set.entries(entry.data)
-            for message in message_set.messages(entry.data, each, READ_LIMIT_BYTES)
-        ]
-        columns, count, at = self.columns, len(message), 0
+        found = list(messages(entry))
+        columns, count, at = self.columns, len(found), 0
         if columns.capacity < count:
             columns.grow(count)
         columns.count = count
-        for number, (offset, _, key, _) in enumerate(message):
+        for number, (offset, _, key, _) in enumerate(found):
             columns.offset_delta[number] = offset - self.header.base_offset
             columns.key_position[number], columns.key_length[number] = at, -1 if key is None else len(key)
             at += len(key or b"")
-        self.data = b"".join(key or b"" for _, _, key, _ in message)
-        self._times = [time_ms for _, time_ms, _, _ in message]
+        self.data = b"".join(key or b"" for _, _, key, _ in found)
+        self._times = [time_ms for _, time_ms, _, _ in found]
 
     def time_ms(self, record: int) -> int:
         """Return the time that a record carries."""
