@@ -196,7 +196,7 @@ FIRST = {
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting", "fetch_sessions"],
     "broker/control": ["tests/testing"],
-    "broker/control_path": ["tests/testing/test_broker.py"],
+    "broker/control_protocol": ["tests/testing/test_broker.py"],
     "broker/faults": ["tests/testing/test_faults.py"],
     "broker/work": ["work", "client_answers", "topics"],
     "cli/audit": ["tests/e2e/test_cli_audit.py"],
