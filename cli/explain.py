@@ -28,8 +28,8 @@ from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
-from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
+from tidelog.config.table import Described, Source
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once

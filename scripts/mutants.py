@@ -161,7 +161,6 @@ FIRST = {
     "broker/importing": ["importing"],
     "broker/maintenance": ["threads", "topics"],
     "broker/metrics/collect": ["metrics"],
-    "broker/metrics/describe": ["metrics"],
     "broker/metrics/exposition": ["metrics"],
     "broker/metrics/health": ["metrics", "http"],
     "broker/metrics/looks": ["metrics"],
