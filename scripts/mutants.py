@@ -92,7 +92,11 @@ FIRST = {
     "broker/dispatch": ["handlers", "connection_bounds", "repeated_lines"],
     "broker/errands": ["cleaners"],
     "broker/fair_queue": ["threads"],
-    "broker/fetch_sessions": ["fetch_sessions", "fetch_sessions_served"],
+    "broker/fetch_sessions": [
+        "fetch_sessions",
+        "fetch_sessions_served",
+        "tests/property/test_fetch_sessions_model.py",
+    ],
     "broker/flusher": ["waiting", "threads"],
     "broker/groups/waiting": ["group_handlers"],
     "broker/groups/assignors": ["assignors"],
