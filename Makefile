@@ -55,10 +55,7 @@ check: setup-test ## Check format, lint, types, who imports whom, and that gener
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports) || { echo "$$report"; exit 1; }
-	@$(BIN)/python -m tidelog.config.describe --check
-	@$(BIN)/python -m tidelog.protocol.describe --check
-	@$(BIN)/python -m tidelog.broker.describe --check
-	@$(BIN)/python -m tidelog.broker.metrics.describe --check
+	@$(BIN)/python scripts/docs.py --check
 
 fmt: setup-test ## Format the code, and mend what can be mended
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -75,10 +72,7 @@ profile: setup-test ## Draw a flame graph of the broker under a row of the bench
 	@exec $(BIN)/python -m bench.profile --row '$(or $(ROW),one-record-10x5)' $(ARGS)
 
 docs: setup ## Generate docs/config.md, protocol.md, compatibility.md and metrics.md
-	@$(BIN)/python -m tidelog.config.describe
-	@$(BIN)/python -m tidelog.protocol.describe
-	@$(BIN)/python -m tidelog.broker.describe
-	@$(BIN)/python -m tidelog.broker.metrics.describe
+	@$(BIN)/python scripts/docs.py
 
 lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt

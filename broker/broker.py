@@ -30,9 +30,9 @@ from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.broker.work import Held, Work
-from tidelog.config.described import Source
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
+from tidelog.config.table import Source
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.compaction.swap import Outdated
@@ -256,7 +256,7 @@ class Broker:
         for name, text in texts.items():
             if name in BROKER_INERT:
                 said = "option has no effect broker=%s option=%s value=%s reason=%r"
-                _log.info(said, broker or "all", name, text, BROKER_INERT[name].why)
+                _log.info(said, broker or "all", name, text, BROKER_INERT[name].why_inert)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""

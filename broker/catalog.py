@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NamedTuple, NoReturn
 
 from tidelog.config import stored
 from tidelog.config.options import BrokerConfig
@@ -26,10 +26,7 @@ from tidelog.storage.errors import OnError, StorageError
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 CATALOG_FILE = "catalog.sqlite"
-# 2 has the options of brokers. What is older is brought up to this, and can be read as it is.
 SCHEMA_VERSION = 2
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000
@@ -60,9 +57,6 @@ CREATE TABLE topic_option (
 ) STRICT;
 CREATE TABLE deletion (topic TEXT PRIMARY KEY) STRICT;
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-"""
-# Of one broker by its id, or of all by "".
-_SCHEMA_2 = """
 CREATE TABLE broker_option (
     broker TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -70,8 +64,6 @@ CREATE TABLE broker_option (
     PRIMARY KEY (broker, name)
 ) STRICT;
 """
-# What brings a catalogue of the version before up to each.
-_STEPS = {1: _SCHEMA, 2: _SCHEMA_2}
 # The options of a broker stand under its id, those of all brokers under this.
 ALL_BROKERS = ""
 OptionsOfBrokers = dict[str, dict[str, str]]
@@ -91,8 +83,12 @@ class TopicRecord:
     options: dict[str, str]
 
 
-# Says what of these rows a start would not serve or honour. The counters are `leader_epoch` and `producer_id`.
-Refused = Callable[[list[TopicRecord], OptionsOfBrokers, dict[str, int]], list[str]]
+class Contents(NamedTuple):
+    """What a catalogue holds. The counters are `leader_epoch` and `producer_id`, once they were used."""
+
+    topics: list[TopicRecord]
+    options: OptionsOfBrokers
+    counters: dict[str, int]
 
 
 class Catalog:
@@ -117,7 +113,7 @@ class Catalog:
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = PERSIST;"
                 "PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON;"
             )
-            self._migrate()
+            self._make_schema()
             self._make_room()
         except CatalogError:
             self._db.close()
@@ -129,16 +125,12 @@ class Catalog:
                 message = f"{path}: the disk is full; make room on it"
             raise CatalogError(message) from error
 
-    def _migrate(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version in range(SCHEMA_VERSION):
-            steps = " ".join(_STEPS[step] for step in range(version + 1, SCHEMA_VERSION + 1))
-            self._db.executescript(f"BEGIN; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    def _make_schema(self) -> None:
+        version = _version(self._db)
+        if not version:
+            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
-            message = (
-                f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
-            )
-            raise CatalogError(message)
+            raise CatalogError(_other_version(self.path, version))
 
     def _make_room(self) -> None:
         """Have the journal be as large as a deletion needs it, and as much free in the file; later, on a full disk."""
@@ -161,6 +153,11 @@ class Catalog:
         """Return every topic, by name."""
         with self._as_storage_error():
             return _topics(self._db)
+
+    def contents(self) -> Contents:
+        """Return all that it holds but the deletions."""
+        with self._as_storage_error():
+            return _contents(self._db, self.path)
 
     def add_topic(self, topic: TopicRecord) -> None:
         """Make a topic durable, as `add_topics` does."""
@@ -193,7 +190,7 @@ class Catalog:
     def broker_options(self, broker: str) -> dict[str, str]:
         """Return what was set while a broker ran, by its id, or while all did (`ALL_BROKERS`)."""
         with self._as_storage_error():
-            return _broker_options(self._db, broker)
+            return _options(self._db).get(broker, {})
 
     def set_broker_options(self, broker: str, options: Mapping[str, str]) -> None:
         """Have a broker, or all, have these options and no others, durably."""
@@ -297,18 +294,8 @@ def new_topic_id() -> bytes:
     return uuid.uuid4().bytes
 
 
-def read_topics(path: Path) -> list[TopicRecord]:
-    """Return every topic of a catalogue, as `_read` does."""
-    return _read(path, lambda db, _: _topics(db))
-
-
-def read_broker_options(path: Path, broker: str) -> dict[str, str]:
-    """Return what `Catalog.broker_options` does, as `_read` does."""
-    return _read(path, lambda db, version: _broker_options(db, broker) if version > 1 else {})
-
-
-def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
-    """Look into a catalogue that a broker may have open: nothing is locked, and nothing written.
+def read(path: Path) -> Contents:
+    """Return what is in a catalogue that a broker may have open: nothing is locked, and nothing written.
 
     CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
     """
@@ -317,25 +304,18 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
         raise CatalogError(irregular)
     if _is_hot(journal) or not _size(path):
         raise CatalogError(_unreadable(path, journal))
-    # A broker holds its lock on the file for as long as it runs; changes are made while its journal has a header.
-    uri = f"{path.absolute().as_uri()}?immutable=1"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version not in range(1, SCHEMA_VERSION + 1):
-                raise CatalogError(
-                    f"{path}: written by another version of Tidelog (schema {version}); use that"
-                )
-            found = look(db, version)
+        with closing(_connect_beside(path)) as db:
+            contents = _contents(db, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise CatalogError(f"{path}: not a catalogue that can be read ({error}); try again") from error
     if _is_hot(journal):
         raise CatalogError(_unreadable(path, journal))
-    return found
+    return contents
 
 
-def faults(path: Path, refused: Refused) -> list[str]:
-    """Return what is wrong with a catalogue: by SQLite's own check, or else what `refused` says of its rows.
+def faults(path: Path, refused: Callable[[Contents], list[str]]) -> list[str]:
+    """Return what is wrong with a catalogue: by SQLite's own check, or else what `refused` says of its contents.
 
     Nothing is wrong with one that is not there, or empty. A broker may have it open: nothing is locked, and nothing
     written. A change that was cut off is undone in a copy, as the next start would undo it. StorageError where it
@@ -348,39 +328,38 @@ def faults(path: Path, refused: Refused) -> list[str]:
         if not _size(path):
             return []
         if not _is_hot(journal):
-            return _faults_at(path, f"{path.absolute().as_uri()}?immutable=1", refused)
+            return _faults_in(path, lambda: _connect_beside(path), refused)
         with TemporaryDirectory() as folder:
             copy = Path(folder) / path.name
             shutil.copyfile(path, copy)
             shutil.copyfile(journal, _journal_of(copy))
-            return _faults_at(path, copy.as_uri(), refused)
+            return _faults_in(path, lambda: sqlite3.connect(copy), refused)
     except OSError as error:
         raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def _faults_at(path: Path, uri: str, refused: Refused) -> list[str]:
+def _faults_in(
+    path: Path, connect: Callable[[], sqlite3.Connection], refused: Callable[[Contents], list[str]]
+) -> list[str]:
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as db:
+        with closing(connect()) as db:
             found = [row for (row,) in db.execute(f"PRAGMA quick_check({_FAULTS_MAX})")]
             if found != ["ok"]:
                 lines = [line for each in found for line in each.splitlines()]
                 return ["; ".join(line for line in lines if not line.startswith(_HEADING)) or "damaged"]
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version not in range(SCHEMA_VERSION + 1):
-                raise StorageError(f"written by another version of Tidelog (schema {version}); use that")
-            if not version:
-                return []
-            options: OptionsOfBrokers = {}
-            if version > 1:
-                brokers = db.execute("SELECT DISTINCT broker FROM broker_option ORDER BY broker")
-                options = {broker: _broker_options(db, broker) for (broker,) in brokers.fetchall()}
-            counters = dict(db.execute("SELECT name, value FROM counter ORDER BY name").fetchall())
-            return refused(_topics(db), options, counters)
+            return refused(_contents(db, path)) if _version(db) else []
+    except CatalogError as error:
+        raise StorageError(str(error)) from error
     except (sqlite3.Error, UnicodeDecodeError) as error:  # that one, of a message with damaged names in it
         code = getattr(error, "sqlite_errorcode", None)
         if (code if code is None else code & _PRIMARY_CODE) in _DAMAGED:
             return [f"not a catalogue that can be read ({error}); restore it from a backup"]
         raise StorageError(f"{path}: {error}") from error
+
+
+def _connect_beside(path: Path) -> sqlite3.Connection:
+    """Connect to a catalogue whose broker holds its lock on the file for as long as it runs."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
 def _irregular(path: Path) -> str | None:
@@ -416,14 +395,39 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _version(db: sqlite3.Connection) -> int:
+    """Return the version of the schema; 0 where there is none yet."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _other_version(path: Path, version: int) -> str:
+    return (
+        f"{path}: written by another version of Tidelog (schema {version}, this one has {SCHEMA_VERSION}); "
+        "use that version, or another data folder"
+    )
+
+
+def _contents(db: sqlite3.Connection, path: Path) -> Contents:
+    version = _version(db)
+    if version != SCHEMA_VERSION:
+        raise CatalogError(_other_version(path, version))
+    counters = dict(db.execute("SELECT name, value FROM counter ORDER BY name").fetchall())
+    return Contents(_topics(db), _options(db), counters)
+
+
 def _topics(db: sqlite3.Connection) -> list[TopicRecord]:
-    options: dict[str, dict[str, str]] = {}
-    for topic, name, value in db.execute("SELECT topic, name, value FROM topic_option"):
-        options.setdefault(topic, {})[name] = value
+    options = _grouped(db.execute("SELECT topic, name, value FROM topic_option"))
     rows = db.execute("SELECT name, id, partitions FROM topic ORDER BY name").fetchall()
     return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]
 
 
-def _broker_options(db: sqlite3.Connection, broker: str) -> dict[str, str]:
-    rows = db.execute("SELECT name, value FROM broker_option WHERE broker = ? ORDER BY name", (broker,))
-    return dict(rows.fetchall())
+def _options(db: sqlite3.Connection) -> OptionsOfBrokers:
+    return _grouped(db.execute("SELECT broker, name, value FROM broker_option ORDER BY broker, name"))
+
+
+def _grouped(rows: Iterable[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
+    options: dict[str, dict[str, str]] = {}
+    for owner, name, value in rows:
+        options.setdefault(owner, {})[name] = value
+    return options

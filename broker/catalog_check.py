@@ -4,13 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidelog.broker import catalog
-from tidelog.broker.catalog import (
-    ALL_BROKERS,
-    FIRST_EPOCH_MAX,
-    PRODUCER_ID_BLOCK,
-    OptionsOfBrokers,
-    TopicRecord,
-)
+from tidelog.broker.catalog import ALL_BROKERS, FIRST_EPOCH_MAX, PRODUCER_ID_BLOCK, Contents, TopicRecord
 from tidelog.broker.topic_rules import record_problem
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import LONG_MAX
@@ -23,7 +17,8 @@ def faults(path: Path) -> list[str]:
     return catalog.faults(path, _refused)
 
 
-def _refused(topics: list[TopicRecord], options: OptionsOfBrokers, counters: dict[str, int]) -> list[str]:
+def _refused(contents: Contents) -> list[str]:
+    topics, options, counters = contents
     return [*_of_topics(topics), *_of_brokers(options), *_of_counters(counters)]
 
 
@@ -38,7 +33,7 @@ def _of_topics(topics: list[TopicRecord]) -> Iterator[str]:
                 yield f"an option of topic {topic.name!r} is not honoured: {error}; set or delete it"
 
 
-def _of_brokers(options: OptionsOfBrokers) -> Iterator[str]:
+def _of_brokers(options: catalog.OptionsOfBrokers) -> Iterator[str]:
     for broker, values in options.items():
         owner = "all brokers" if broker == ALL_BROKERS else f"broker {broker}"
         for name, value in values.items():

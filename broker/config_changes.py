@@ -14,9 +14,9 @@ from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.topic_rules import check_option
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import TOPIC_INERT
+from tidelog.config.inert import BROKER_INERT, TOPIC_INERT
 from tidelog.config.kinds import LIST
-from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -136,7 +136,7 @@ def _items_of_topic(config: TopicConfig, name: str) -> tuple[str, ...] | None:
 
 def _items_of_broker(broker: Broker, name: str) -> tuple[str, ...] | None:
     row = BROKER_OPTIONS.get(name)
-    inert = INERT_OPTIONS.get(name)
+    inert = BROKER_INERT.get(name)
     if inert is not None:
         return LIST.parse(broker.config.synonyms(inert)[0].text or "") if inert.kind is LIST else None
     return _items(row, broker.config.topic if row is not None and row.broker else broker.config)

@@ -1,20 +1,20 @@
-"""What a test may have the broker do beside what its clients ask for: move its clock, set faults, and some more.
+"""The commands of the control channel: a test moves the broker's clock, sets faults, and some more.
 
-Owns the commands: each is an object with the name of what to `do` and its arguments, and is answered with an object.
-What moves the clock, or ends a fault, is answered once everything that was due by then has been done. Knows nothing of
+A command is an object with the name of what to `do` and its arguments. Its answer is an object too. A command that
+moves the clock, or ends a fault, is answered once everything that was due by then has been done. Knows nothing of
 sockets. Event loop only.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import tidelog
 from tidelog.broker.broker import Broker
+from tidelog.broker.control_protocol import FaultOptions
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
@@ -32,114 +32,103 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.wire.api import Api
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 
-# What is due is done within that time, or something does not come to rest.
+# What is due is done within that time; otherwise something never comes to rest.
 SETTLES_WITHIN_S = 60.0
-# How often in a row nothing is to be found to do, a turn of the loop apart, before nothing is.
+# The broker is at rest when nothing was found to do in so many turns of the loop in a row.
 QUIET_TURNS = 5
 LOOK_EVERY_S = 0.0005
 TOPIC_TIMEOUT_MS = 60_000
-# The last millisecond of the year 9999: what shows times, here and where tests are written, knows none later.
+# The last millisecond of the year 9999: a datetime knows none later.
 LATEST_MS = 253_402_300_799_999
 
 Answer = dict[str, Any]
+# A method of `Control` with this prefix is a command.
+_COMMAND = "_do_"
 
 
 class Refused(Exception):
-    """A command that was not done: why not, and what would do."""
+    """A command that was not done; the message says why, and what can be done."""
 
 
 class Control:
     """The commands of one broker."""
 
     def __init__(self, broker: Broker, faults: Faults, peers: Callable[[], set[str]]) -> None:
-        """Command a broker; `peers` returns the addresses of those who are connected."""
+        """Command a broker; `peers` returns the addresses of the clients that are connected."""
         self._broker = broker
         self._faults = faults
         self._peers = peers
         broker.parked.is_exact = True
         self.addresses: list[tuple[str, int]] = []  # where clients reach it
-        self._commands: dict[str, Callable[..., Awaitable[Answer]]] = {
-            "hello": self._hello,
-            "now": self._now,
-            "hold": self._hold,
-            "advance": self._advance,
-            "set": self._set,
-            "release": self._release,
-            "settle": self._now,
-            "fault": self._fault,
-            "clear_faults": self._clear_faults,
-            "faults_seen": self._faults_seen,
-            "move_coordinator": self._move_coordinator,
-            "raise_leader_epoch": self._raise_leader_epoch,
-            "fill_disk": self._fill_disk,
-            "free_disk": self._free_disk,
-            "create_topic": self._create_topic,
-            "delete_topic": self._delete_topic,
-            "roll": self._roll,
-            "offsets": self._offsets,
-        }
 
     async def do(self, command: Any) -> Answer:
-        """Do what a command says; what it cannot be done for is in the answer."""
+        """Do a command; one that is refused is answered with the reason."""
         try:
             if not isinstance(command, dict) or not isinstance(command.get("do"), str):
                 raise Refused('a command is an object as {"do": "advance", "ms": 1000}')
-            name = command["do"]
-            if name not in self._commands:
-                near = guess(name, self._commands)
-                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(self._commands))}"
+            name = command.pop("do")
+            method = getattr(self, _COMMAND + name, None)
+            if method is None:
+                names = sorted(each.removeprefix(_COMMAND) for each in dir(self) if each.startswith(_COMMAND))
+                near = guess(name, names)
+                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
                 raise Refused(f"there is nothing to do by the name of {name!r}; {hint}")
-            arguments = {key: value for key, value in command.items() if key != "do"}
-            _check(name, self._commands[name], arguments)
-            return {"ok": True, **await self._commands[name](**arguments)}
+            _check(name, method, command)
+            return {"ok": True, **await method(**command)}
         except (Refused, BadFault, StorageError) as why:
             return {"ok": False, "error": str(why)}
 
     # -- the clock -----------------------------------------------------------------------------------------------
 
-    async def _hello(self) -> Answer:
+    async def _do_hello(self) -> Answer:
         host, port = self.addresses[0]
         about = {"bootstrap": host_and_port(host, port), "pid": os.getpid(), "version": tidelog.__version__}
-        return {**about, **await self._now()}
+        return {**about, **await self._do_now()}
 
-    async def _now(self) -> Answer:
+    async def _do_now(self) -> Answer:
         await self._settle()
         return {"now_ms": self._broker.clock.now_ms(), "held": self._broker.clock.is_held}
 
-    async def _hold(self, at_ms: int | None = None) -> Answer:
-        if at_ms is not None:
-            return await self._set(at_ms)
-        self._broker.clock.hold()
-        return await self._now()
+    _do_settle = _do_now
 
-    async def _advance(self, ms: int) -> Answer:
+    async def _do_hold(self, at_ms: int | None = None) -> Answer:
+        if at_ms is not None:
+            return await self._do_set(at_ms)
+        self._broker.clock.hold()
+        return await self._do_now()
+
+    async def _do_advance(self, ms: int) -> Answer:
         if ms < 0:
             raise Refused(f"a clock advances by 0 ms or more, not by {ms}; set puts it back")
-        # Who has asked before the clock moves waits from before: he may be connected, and not have been read from.
         await self._settle()
-        return await self._move(_moment(self._broker.clock.now_ms() + ms))
+        return await self._move(self._broker.clock.now_ms() + ms)
 
-    async def _set(self, at_ms: int) -> Answer:
-        _moment(at_ms)
+    async def _do_set(self, at_ms: int) -> Answer:
         await self._settle()
         return await self._move(at_ms)
 
     async def _move(self, at_ms: int) -> Answer:
-        """Move the clock, and do what is otherwise looked for from time to time: nothing that is due waits for that."""
+        """Move the clock, and do all that is due then.
+
+        The caller has let the broker settle: a request that was sent before may not have been read yet.
+        """
+        if not 0 <= at_ms <= LATEST_MS:
+            raise Refused(f"a clock goes from 1970 to the end of 9999: 0 to {LATEST_MS} ms")
         self._broker.clock.set(at_ms)
         await self._settle()
-
+        # These are looked for from time to time otherwise.
         await self._maintained(self._broker.retain_soon)
         self._broker.groups.clean_soon()
         self._broker.cleaners.look_soon()
-        return await self._now()
+        return await self._do_now()
 
-    async def _release(self) -> Answer:
+    async def _do_release(self) -> Answer:
         self._broker.clock.release()
-        return await self._now()
+        return await self._do_now()
 
     async def _settle(self) -> None:
         """Return when everything that was due by now has been done. Raises Refused if it does not come to that."""
@@ -156,7 +145,7 @@ class Control:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _busy(self) -> str | None:
-        """Return who has something to do that is due, or None."""
+        """Return what has something to do that is due, or None."""
         broker = self._broker
         parts: tuple[Any, ...] = (
             broker.timers, broker.parked, broker.maintenance, broker.cleaners, broker.readers, broker.flusher,
@@ -166,31 +155,19 @@ class Control:
 
     # -- faults --------------------------------------------------------------------------------------------------
 
-    async def _fault(
+    async def _do_fault(
         self,
         api: str | list[str],
-        error: str | int | None = None,
         topic: str | None = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        group: str | None = None,
         times: int | None = 1,
         probability: float = 1.0,
         seed: int = 0,
-        delay_ms: int = 0,
-        drop: str = "",
-        truncate: bool = False,
-        throttle_ms: int = 0,
-        unanswered: bool = False,
+        **options: Unpack[FaultOptions],
     ) -> Answer:
-        number = self._faults.add(
-            api, error=error, topic=topic, partition=partition, client_id=client_id, group=group, times=times,
-            probability=probability, seed=seed, delay_ms=delay_ms, drop=drop, truncate=truncate,
-            throttle_ms=throttle_ms, unanswered=unanswered,
-        )  # fmt: skip
+        number = self._faults.add(api, topic, times=times, probability=probability, seed=seed, **options)
         return {"fault": number}
 
-    async def _clear_faults(self, fault: int | None = None, seen: bool = False) -> Answer:
+    async def _do_clear_faults(self, fault: int | None = None, seen: bool = False) -> Answer:
         self._faults.clear(fault)
         if fault is None:
             await self._look_at_disk()
@@ -199,26 +176,25 @@ class Control:
         await self._settle()
         return {}
 
-    async def _faults_seen(self) -> Answer:
+    async def _do_faults_seen(self) -> Answer:
         return {"seen": list(self._faults.seen)}
 
-    async def _move_coordinator(self, group: str | None = None) -> Answer:
-        """Have everybody who is connected look for the coordinator anew, once."""
+    async def _do_move_coordinator(self, group: str | None = None) -> Answer:
         peers = self._peers()
         if not peers:
             return {"fault": None}
         number = self._faults.add(COORDINATED, error="NOT_COORDINATOR", group=group, times=None, peers=peers)
         return {"fault": number}
 
-    async def _raise_leader_epoch(self, topic: str, partition: int = 0) -> Answer:
+    async def _do_raise_leader_epoch(self, topic: str, partition: int = 0) -> Answer:
         raised = self._partition(topic, partition).raise_leader_epoch
         return {"leader_epoch": await self._maintained(raised)}
 
-    async def _fill_disk(self) -> Answer:
+    async def _do_fill_disk(self) -> Answer:
         files.refuse_writes(True)
         return {}
 
-    async def _free_disk(self) -> Answer:
+    async def _do_free_disk(self) -> Answer:
         files.refuse_writes(False)
         await self._look_at_disk()
         return {}
@@ -228,7 +204,7 @@ class Control:
 
     # -- topics --------------------------------------------------------------------------------------------------
 
-    async def _create_topic(
+    async def _do_create_topic(
         self, name: str, partitions: int = -1, config: Mapping[str, Any] | None = None
     ) -> Answer:
         configs = [
@@ -237,18 +213,18 @@ class Control:
         ]
         wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=TOPIC_TIMEOUT_MS, validate_only=False)
-        response = await self._handled(CREATE_TOPICS.key, request, CREATE_TOPICS.max_version)
-        self._check(response.topics[0], f"topic {name}")
+        response = await self._handled(CREATE_TOPICS, request)
+        _check_result(response.topics[0], name)
         return {"name": name, "partitions": response.topics[0].num_partitions}
 
-    async def _delete_topic(self, name: str) -> Answer:
+    async def _do_delete_topic(self, name: str) -> Answer:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=TOPIC_TIMEOUT_MS)
-        response = await self._handled(DELETE_TOPICS.key, request, DELETE_TOPICS.max_version)
-        self._check(response.responses[0], f"topic {name}")
+        response = await self._handled(DELETE_TOPICS, request)
+        _check_result(response.responses[0], name)
         return {}
 
-    async def _roll(self) -> Answer:
-        """Seal all active segments that hold anything: what is in them is written no more."""
+    async def _do_roll(self) -> Answer:
+        """Seal all active segments that hold anything: nothing is appended to them from then on."""
 
         def roll() -> Task[None]:
             yield
@@ -260,8 +236,7 @@ class Control:
         await self._submitted(roll())
         return {}
 
-    async def _offsets(self, topic: str, partition: int = 0) -> Answer:
-        """Say where a log begins, and where the next record goes."""
+    async def _do_offsets(self, topic: str, partition: int = 0) -> Answer:
         log = self._partition(topic, partition).log
         return {"log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset}
 
@@ -272,24 +247,17 @@ class Control:
             raise Refused(f"there is no partition {number} of a topic {topic!r}")
         return partition
 
-    @staticmethod
-    def _check(result: Any, what: str) -> None:
-        if result.error_code:
-            code = ErrorCode(result.error_code).name
-            raise Refused(f"{what}: {code}: {result.error_message or 'no more is known'}")
-
-    async def _handled(self, key: int, request: Any, version: int) -> Any:
+    async def _handled(self, api: Api, request: Any) -> Any:
         """Return the response to a request, as its handler makes it for any client."""
         session = Session(
             self._broker, self._broker.config.listeners[0].name, ("control", 0), self.addresses[0]
         )
-        form = SERVED[key].handle(session, request, version)
-        running = Running(self._broker, self, come(form))
+        running = Running(self._broker, self, come(SERVED[api.key].handle(session, request, api.max_version)))
         response = running.begin()
         return await _come(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
-        """Return what a call on the maintenance thread does."""
+        """Return what a call on the maintenance thread returns."""
 
         def task() -> Task[Any]:
             yield
@@ -302,7 +270,7 @@ class Control:
 
 
 def _come(later: Any) -> "asyncio.Future[Any]":
-    """Return what a response to come comes to, or raise the exception that took its place."""
+    """Return the response that a `Later` comes to, or raise the exception that took its place."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def ready() -> None:
@@ -317,19 +285,10 @@ def _come(later: Any) -> "asyncio.Future[Any]":
     return done
 
 
-def _kinds(annotation: Any) -> tuple[type, ...]:
-    """Return what a value may be that is annotated so."""
-    kinds = [get_origin(kind) or kind for kind in get_args(annotation) or (annotation,)]
-    if get_origin(annotation) not in (None, UnionType):
-        kinds = [get_origin(annotation)]
-    return (*kinds, int) if float in kinds else tuple(kinds)
-
-
-def _moment(at_ms: int) -> int:
-    """Return a time that a clock may be moved to; raise Refused for another."""
-    if not 0 <= at_ms <= LATEST_MS:
-        raise Refused(f"a clock goes from 1970 to the end of 9999: 0 to {LATEST_MS} ms")
-    return at_ms
+def _check_result(result: Any, topic: str) -> None:
+    if result.error_code:
+        code = ErrorCode(result.error_code).name
+        raise Refused(f"topic {topic}: {code}: {result.error_message or 'no more is known'}")
 
 
 def _text(value: Any) -> str:
@@ -337,16 +296,26 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check(name: str, command: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise Refused for arguments that a command does not take."""
-    parameters = signature(command, eval_str=True).parameters
+    kinds = get_type_hints(method)
+    del kinds["return"]
+    if kinds.pop("options", None) is not None:
+        kinds |= get_type_hints(FaultOptions)
     for given, value in arguments.items():
-        if given not in parameters:
-            takes = ", ".join(parameters) or "nothing"
-            raise Refused(f"{name}: there is no {given!r}; it takes {takes}")
-        kinds = _kinds(parameters[given].annotation)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        if given not in kinds:
+            raise Refused(f"{name}: there is no {given!r}; it takes {', '.join(kinds) or 'nothing'}")
+        if not any(_is_a(value, kind) for kind in get_args(kinds[given]) or (kinds[given],)):
             raise Refused(f"{name}: {given} cannot be {value!r}")
-    for wanted, parameter in parameters.items():
-        if parameter.default is Parameter.empty and wanted not in arguments:
+    for wanted, parameter in signature(method).parameters.items():
+        if parameter.default is Parameter.empty and wanted in kinds and wanted not in arguments:
             raise Refused(f"{name}: {wanted} is missing")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Return whether JSON has given a value of a type, or a literal."""
+    if isinstance(kind, str):
+        return isinstance(value, str)  # `faults` says which texts it takes
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else get_origin(kind) or kind)

@@ -1,4 +1,4 @@
-"""Generates docs/compatibility.md from the docstrings of the handlers: `python -m tidelog.broker.describe [--check]`.
+"""The text of docs/compatibility.md, from the docstrings of the handlers (`make docs`).
 
 Owns the form of that document, and that each of those docstrings has it: the API's name, its versions, what it does,
 and where that departs from Kafka. The sentences are theirs.
@@ -6,15 +6,11 @@ and where that departs from Kafka. The sentences are theirs.
 
 import inspect
 import re
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.broker.routes import SERVED
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
 
 OPENING = """\
 # Compatibility
@@ -83,22 +79,3 @@ def _docstring(api: Api) -> str:
 
 def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page, or with --check tell whether it is up to date; return the exit status."""
-    text = page()
-    if arguments == ["--check"]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{PAGE} is out of date: make docs", file=sys.stderr)
-        return 1
-    if arguments:
-        print("usage: python -m tidelog.broker.describe [--check]", file=sys.stderr)
-        return 2
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,24 +1,26 @@
-"""Faults on demand: what a test asks to go wrong with the requests that come, and what has.
+"""Faults on demand: which requests are to go wrong and how, and which have.
 
-Owns the rules and what becomes of a request that one of them is for. `dispatch` has each request handled by what
-`handle_of` returns, which is the handler itself where no rule is for its API: a broker without faults pays nothing for
-them. Event loop only. A delay goes by the broker's clock.
+`dispatch` has each request handled by what `handle_of` returns. Where no fault is set for an API that is its handler
+itself, so a broker without faults pays nothing for them. Event loop only. A delay goes by the broker's clock.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 
 from tidelog.broker.answers import ClosesConnection, CutShort, Later
 from tidelog.broker.clock import Clock
+from tidelog.broker.control_protocol import FaultOptions
 from tidelog.broker.routes import SERVED, Handle
 from tidelog.broker.session import Session
 from tidelog.broker.timers import Timers
-from tidelog.broker.work import come
+from tidelog.broker.work import come, turn
+from tidelog.config.kinds import INT_MAX
 from tidelog.config.nearest import guess
 from tidelog.protocol import frame
 from tidelog.protocol.error_codes import ErrorCode
@@ -31,87 +33,77 @@ from tidelog.storage import files
 from tidelog.storage.files import FileSlice
 
 FETCH, METADATA = 1, 3
-# What a coordinator does.
+# The requests to a group coordinator.
 COORDINATED = ("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
                "ConsumerGroupHeartbeat", "DescribeGroups", "ConsumerGroupDescribe", "OffsetDelete",
                "DeleteGroups")  # fmt: skip
-# Whose requests name topics.
+# The requests that name topics, and those of them that name no partitions.
 _BY_TOPIC = frozenset(
     {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "CreateTopics", "DeleteTopics", "DeleteRecords",
      "OffsetForLeaderEpoch", "CreatePartitions", "DescribeProducers", "OffsetDelete", "DescribeTopicPartitions"}
 )  # fmt: skip
+_WHOLE_TOPICS = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"})
 _OF_SESSIONS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-# Of which none is asked about its partitions.
-_WHOLE_TOPICS = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"})
-# What an answer can say of a throttle time: some 24 days.
-MS_MAX = 2**31 - 1
-# Of what was applied the last are remembered.
+# So many of the latest faults that were applied are remembered.
 SEEN_MAX = 10_000
-
-NO_ANSWER = "a fault that was asked for: there is no answer"
+ASKED_FOR = "a fault that was asked for"
 
 
 class BadFault(ValueError):
-    """A fault that cannot be set: what is wrong with it, and what would do."""
+    """A fault that cannot be set; the message says why, and what can be."""
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """A rule: which requests it is for, and what becomes of them. What is None or empty does not matter."""
+    """One fault that was set."""
 
     number: int
     apis: frozenset[int]
-    topic: str | None = None
-    partition: int | None = None
-    client_id: str | None = None
-    group: str | None = None
-    times: int | None = 1  # how often still; None without end
-    probability: float = 1.0
-    error: ErrorCode = ErrorCode.NONE
-    delay_ms: int = 0
-    drop: str = ""  # the connection: "before" or "after" what was asked for is done
-    truncate: bool = False  # the answer, and drop the connection
-    throttle_ms: int = 0
-    unanswered: bool = False
-    # The connections that it is for, each once; None is any.
-    peers: set[str] | None = None
-    random: Random = field(default_factory=lambda: Random(0))
+    topic: str | None
+    options: FaultOptions
+    error: ErrorCode
+    times: int | None  # how often it will still be applied; None without end
+    probability: float
+    random: Random
+    peers: set[str] | None  # the connections that it is for, each once; None for any
 
-    def told(self) -> dict[str, Any]:
-        """Return what it does, in the words in which it was set."""
-        told: dict[str, Any] = {"fault": self.number}
-        for name in (
-            "topic",
-            "partition",
-            "group",
-            "delay_ms",
-            "drop",
-            "truncate",
-            "throttle_ms",
-            "unanswered",
-        ):
-            if (value := getattr(self, name)) not in (None, 0, ""):
-                told[name] = value
-        if self.error:
-            told["error"] = self.error.name
-        return told
+    def is_for_client(self, session: Session, request: Any) -> bool:
+        """Return whether it is for a request, as far as the client and the group tell."""
+        client_id, group = self.options.get("client_id"), self.options.get("group")
+        return (
+            (client_id is None or client_id == session.client_id)
+            and (self.peers is None or session.peer in self.peers)
+            and (group is None or group in _groups(request))
+        )
+
+    def is_for_partition(self, element: Any) -> bool:
+        """Return whether it is for an entry of a request or response that stands for a partition."""
+        partition = self.options.get("partition")
+        return partition is None or _index(element) == partition
+
+    def description(self) -> dict[str, Any]:
+        """Return its number, and its options as they were set."""
+        error = self.error.name if self.error else None
+        told = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
+        return {name: value for name, value in told.items() if value not in (None, "", 0)}
 
 
 class Faults:
-    """The rules of one broker, those that were set first before the others, and what was applied."""
+    """The faults of one broker, in the order in which they were set, and the log of those that were applied."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers) -> None:
-        """Begin with none; `changed` is called when requests are to be handled otherwise."""
+        """Begin with none; `changed` is called when `handle_of` or `encoder_of` would return something else."""
         self._loop = loop
         self._clock = clock
         self._timers = timers
-        self._rules: list[Fault] = []
-        self._numbers = 0
-        self._held = _Held(loop)
+        self._faults: list[Fault] = []
+        self._last_number = 0
+        self._waits: set[_Wait] = set()
+        self._releases = 0  # how often all that waited was released
         self.seen: deque[dict[str, Any]] = deque(maxlen=SEEN_MAX)
         self.changed: Callable[[], None] = lambda: None
 
@@ -120,233 +112,252 @@ class Faults:
     def add(
         self,
         api: str | Collection[str],
-        *,
-        error: str | int | None = None,
         topic: str | None = None,
-        partition: int | None = None,
+        *,
         times: int | None = 1,
         probability: float = 1.0,
         seed: int = 0,
-        drop: str = "",
-        **what: Any,
+        peers: set[str] | None = None,
+        **options: Unpack[FaultOptions],
     ) -> int:
-        """Set a fault, and return its number; the other arguments are those of `Fault`. Raises BadFault."""
+        """Set a fault, and return its number. `times` None is until it is cleared. Raises BadFault."""
         apis = [_api(name) for name in ([api] if isinstance(api, str) else api)]
         if not apis:
             raise BadFault("name an API, or several")
-        code = _error(error)
-        if drop not in ("", "before", "after"):
-            raise BadFault(f"drop is 'before' or 'after', not {drop!r}")
+        error = _error(options.pop("error", None))
+        _check(apis, topic, error, options)
         if times is not None and times < 1:
             raise BadFault(f"times is 1 or more, or null for always, not {times}")
         if not 0 < probability <= 1:
             raise BadFault(f"probability lies between 0 and 1, not at {probability}")
-        if partition is not None and (topic is None or partition < 0):
-            raise BadFault("a partition needs its topic, and is 0 or more")
-        for each in apis:
-            if topic is not None and each.name not in _BY_TOPIC:
-                raise BadFault(f"a {each.name} request names no topics: leave topic out")
-            if partition is not None and each.name in _WHOLE_TOPICS:
-                raise BadFault(f"a {each.name} request is for whole topics: leave partition out")
-        fault = Fault(
-            number=self._numbers + 1,
-            apis=frozenset(each.key for each in apis),
-            topic=topic,
-            partition=partition,
-            times=times,
-            probability=probability,
-            error=code,
-            drop=drop,
-            random=Random(seed),
-            **what,
-        )
-        if not (code or drop or fault.delay_ms or fault.truncate or fault.throttle_ms or fault.unanswered):
-            raise BadFault("say what goes wrong: error, delay_ms, drop, truncate, throttle_ms or unanswered")
-        if not (0 <= fault.delay_ms <= MS_MAX and 0 <= fault.throttle_ms <= MS_MAX):
-            raise BadFault(f"a time in milliseconds is 0 to {MS_MAX}")
-        for each in apis:
-            if fault.throttle_ms and not hasattr(each.response, "throttle_time_ms"):
-                raise BadFault(f"a {each.name} response has no throttle time")
-        self._numbers += 1
-        self._rules.append(fault)
+        self._last_number += 1
+        keys = frozenset(each.key for each in apis)
+        fault = Fault(self._last_number, keys, topic, options, error, times, probability, Random(seed), peers)
+        self._faults.append(fault)
         self.changed()
         return fault.number
 
     def clear(self, number: int | None = None) -> None:
-        """Take one fault back, or all of them, a full disk too; requests that are held up go on."""
-        self._rules = [rule for rule in self._rules if number is not None and rule.number != number]
+        """Remove one fault, or all of them, a full disk too. Requests that the latter hold up go on."""
+        self._faults = [fault for fault in self._faults if number is not None and fault.number != number]
         self.changed()
         if number is None:
             files.refuse_writes(False)
-            self.release()
-
-    def release(self) -> None:
-        """Hold up nothing any more: the faults are over, or the broker stops."""
-        self._held.releases += 1
-        for answer in list(self._held.answers):
-            answer.hurry()
+            self._releases += 1
+            for wait in list(self._waits):
+                wait.hurry()
 
     # -- applying them -------------------------------------------------------------------------------------------
 
     def handle_of(self, api: Api, handle: Handle) -> Handle:
-        """Return what handles the requests for an API: a rule may be for them."""
-        return partial(self._gate, api, handle) if self._of(api) else handle
+        """Return what handles the requests to an API."""
+        return partial(self._handle, api, handle) if self._of(api) else handle
 
     def encoder_of(self, api: Api, encode: frame.ResponseEncoder) -> frame.ResponseEncoder:
-        """Return what encodes the responses of an API, some of which are cut short."""
-        return partial(_encode, encode) if any(rule.truncate for rule in self._of(api)) else encode
+        """Return what encodes the responses of an API."""
+        truncates = any(fault.options.get("truncate") for fault in self._of(api))
+        return partial(_encode, encode) if truncates else encode
 
     def _of(self, api: Api) -> list[Fault]:
-        return [rule for rule in self._rules if api.key in rule.apis]
+        return [fault for fault in self._faults if api.key in fault.apis]
 
-    def _gate(self, api: Api, handle: Handle, session: Session, request: Any, version: int) -> Any:
-        """Handle a request, or have the first fault that is for it happen to it."""
-        for rule in self._of(api):
-            if not _is_for(rule, session, request):
+    def _handle(self, api: Api, handle: Handle, session: Session, request: Any, version: int) -> Any:
+        """Handle a request, or apply the first fault that is for it."""
+        for fault in self._of(api):
+            if not fault.is_for_client(session, request):
                 continue
-            if api.key == FETCH and request.session_epoch > 0 and (rule.topic is not None or rule.error):
-                # It does not name all that it asks for. Without its session the client asks anew, for everything.
+            if api.key == FETCH and request.session_epoch > 0 and (fault.topic is not None or fault.error):
+                # It does not name all that it asks for. Without its session the client asks again, for everything.
                 return refusal(api, version, request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            named = _Named(session, api, version, rule, self._held.releases)
-            if rule.topic is not None and not named.any_of(request):
+            faulty = _Faulty(fault, api, handle, session, version)
+            if not faulty.names_any(request):
                 continue
-            if rule.probability < 1 and rule.random.random() >= rule.probability:
+            if fault.probability < 1 and fault.random.random() >= fault.probability:
                 continue
-            self._apply(rule, api, session, version)
-            if rule.delay_ms:
-                return self._delayed(rule, named, handle, session, request)
-            return self._happen(rule, named, handle, session, request)
+            self._count(fault, api, session, version)
+            return self._apply(fault, faulty, request)
         return handle(session, request, version)
 
-    def _apply(self, rule: Fault, api: Api, session: Session, version: int) -> None:
-        """Take note that a fault happens."""
+    def _count(self, fault: Fault, api: Api, session: Session, version: int) -> None:
+        """Log that a fault is applied, and remove it if that was the last time."""
         about = {"api": api.name, "version": version, "client_id": session.client_id}
-        self.seen.append({**rule.told(), **about, "at_ms": self._clock.now_ms()})
-        if rule.peers is not None:
-            rule.peers.discard(session.peer)
-        if rule.times is not None:
-            rule.times -= 1
-        if rule.times == 0 or rule.peers == set():
-            self._rules.remove(rule)
+        self.seen.append({**fault.description(), **about, "at_ms": self._clock.now_ms()})
+        if fault.peers is not None:
+            fault.peers.discard(session.peer)
+        if fault.times is not None:
+            fault.times -= 1
+        if fault.times == 0 or fault.peers == set():
+            self._faults.remove(fault)
             self.changed()
 
-    async def _delayed(
-        self, rule: Fault, named: "_Named", handle: Handle, session: Session, request: Any
-    ) -> Any:
-        await _Delay(self._held, self._timers, rule.delay_ms)
-        return await come(self._happen(rule, named, handle, session, request))
-
-    def _happen(self, rule: Fault, named: "_Named", handle: Handle, session: Session, request: Any) -> Any:
-        if rule.drop == "before":
-            raise ClosesConnection(
-                "a fault that was asked for: the connection is dropped before anything is done"
-            )
-        if rule.error:
-            form = self._refused(rule, named, handle, session, request)
-        else:
-            form = handle(session, request, named.version)
-        if rule.drop or rule.truncate or rule.throttle_ms or rule.unanswered:
-            return _after(form, partial(self._after, rule, named))
-        return form
-
-    def _after(self, rule: Fault, named: "_Named", response: Any) -> Any:
-        """Return what becomes of a response, None of one that nobody waits for."""
-        if rule.drop:
-            raise ClosesConnection("a fault that was asked for: the connection is dropped after all is done")
+    async def _apply(self, fault: Fault, faulty: "_Faulty", request: Any) -> Any:
+        options, releases = fault.options, self._releases
+        if delay_ms := options.get("delay_ms"):
+            await self._wait(delay_ms)
+        drop = options.get("drop")
+        if drop == "before":
+            raise ClosesConnection(f"{ASKED_FOR}: the connection is dropped before anything is done")
+        response = await faulty.response(request)
+        if drop:
+            raise ClosesConnection(f"{ASKED_FOR}: the connection is dropped after all is done")
         if response is None:
             return None
-        if rule.unanswered:
-            if named.since < self._held.releases:
-                raise ClosesConnection(NO_ANSWER)  # It was carried out when the faults were over.
-            return _Unanswered(self._held)
-        if rule.throttle_ms:
-            response.throttle_time_ms = rule.throttle_ms
-        return _Soon(self._loop, _Cut(response)) if rule.truncate else response
+        if options.get("unanswered"):
+            if releases == self._releases:
+                await self._wait()
+            raise ClosesConnection(f"{ASKED_FOR}: there is no answer")
+        if throttle_ms := options.get("throttle_ms"):
+            response.throttle_time_ms = throttle_ms
+        if options.get("truncate"):
+            await turn()  # dispatch encodes what is there at once, and takes no CutShort then
+            return _Cut(response)
+        return response
 
-    def _refused(self, rule: Fault, named: "_Named", handle: Handle, session: Session, request: Any) -> Any:
-        """Return an answer that says the error; where it is for some of the topics, the others are served."""
-        api, version, code = named.api, named.version, int(rule.error)
+    async def _wait(self, delay_ms: int | None = None) -> None:
+        """Wait for a time, or without end: until the client leaves, or the faults are over."""
+        wait = _Wait(self._loop)
+        self._waits.add(wait)
+        timer = None if delay_ms is None else self._timers.call_later(delay_ms, wait.end)
+        try:
+            await wait
+        finally:
+            self._waits.remove(wait)
+            if timer is not None:
+                timer.cancel()
+
+
+class _Wait(Later):
+    """Something to wait for that can be ended early."""
+
+    __slots__ = ("_is_over", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._is_over = False
+
+    def end(self) -> None:
+        """End it, in the next turn of the loop."""
+        if not self._is_over:
+            self._is_over = True
+            self._loop.call_soon(self.resolve, True)
+
+    def hurry(self) -> bool:
+        """End it early."""
+        self.end()
+        return True
+
+
+class _Faulty:
+    """A request to which a fault may be applied: which of its topics and partitions that is for, and its response."""
+
+    def __init__(self, fault: Fault, api: Api, handle: Handle, session: Session, version: int) -> None:
+        self._fault = fault
+        self._api = api
+        self._handle = handle
+        self._session = session
+        self._version = version
+
+    async def response(self, request: Any) -> Any:
+        """Return the response, with the error of the fault in it. What that is not for is carried out."""
+        error, api, version = self._fault.error, self._api, self._version
+        if not error:
+            return await self._carry_out(request)
         if getattr(request, "acks", None) == 0:
-            raise ClosesConnection(
-                f"a fault that was asked for: {rule.error.name}, and no answer to say it in"
-            )
-        if api.key in (FETCH, METADATA) and rule.error not in _OF_SESSIONS:
+            raise ClosesConnection(f"{ASKED_FOR}: {error.name}, and no answer to say it in")
+        if api.key in (FETCH, METADATA) and error not in _OF_SESSIONS:
+            # Nothing is changed by these: their partitions are spoilt in the response.
             if api.key == FETCH:
                 request.max_wait_ms = 0
-            return _after(handle(session, request, version), partial(named.spoil, code))
-        if rule.topic is None or refuses_as_a_whole(api, version):
-            return refusal(api, version, request, code)
-        refused, served = named.split(request)
-        answer = refusal(api, version, refused, code)
-        if not _listed(served):
-            return answer
-        return _after(handle(session, served, version), partial(_merged, answer))
+            return self._spoilt(await self._carry_out(request))
+        if self._fault.topic is None or refuses_as_a_whole(api, version):
+            return refusal(api, version, request, error)
+        refused, served = self._split(request)
+        answer = refusal(api, version, refused, error)
+        return _merged(answer, await self._carry_out(served)) if _listed(served) else answer
 
+    async def _carry_out(self, request: Any) -> Any:
+        return await come(self._handle(self._session, request, self._version))
 
-class _Named:
-    """Which of the topics and partitions in a request of one version, and in its response, a fault is for."""
-
-    def __init__(self, session: Session, api: Api, version: int, rule: Fault, since: int) -> None:
-        self.api, self.version = api, version
-        self.since = since  # so many times the faults were over when the request came
-        self._topics = session.broker.topics
-        self._topic, self._partition = rule.topic, rule.partition
-
-    def _is_topic(self, element: Any) -> bool:
-        if self._topic is None:
+    def names_any(self, request: Any) -> bool:
+        """Return whether a request names anything that the fault is for; one without topics asks for all."""
+        if self._fault.topic is None:
             return True
-        if isinstance(element, str):
-            return element == self._topic
-        name = getattr(element, "name", None) or getattr(element, "topic", None)
-        if not name:
-            topic = self._topics.by_id.get(getattr(element, "topic_id", b""))
-            name = topic.name if topic else None
-        return bool(name == self._topic)
-
-    def _is_partition(self, element: Any) -> bool:
-        return self._partition is None or _index(element) == self._partition
-
-    def any_of(self, request: Any) -> bool:
-        """Tell whether a request names any of them; one that names no topic at all asks for all."""
         topics = _listed(request)
         if not topics:
-            return bool(self.api.key == METADATA and request.topics is None)
+            return bool(self._api.key == METADATA and request.topics is None)
         return any(
-            self._is_topic(topic) and (not _listed(topic) or any(map(self._is_partition, _listed(topic))))
+            self._is_topic(topic)
+            and (not _listed(topic) or any(map(self._fault.is_for_partition, _listed(topic))))
             for topic in topics
         )
 
-    def split(self, request: Any) -> tuple[Any, Any]:
-        """Return the part of a request that is for them, and the rest."""
+    def _is_topic(self, element: Any) -> bool:
+        if self._fault.topic is None:
+            return True
+        if isinstance(element, str):
+            return element == self._fault.topic
+        name = getattr(element, "name", None) or getattr(element, "topic", None)
+        if not name:
+            topic = self._session.broker.topics.by_id.get(getattr(element, "topic_id", b""))
+            name = topic.name if topic else None
+        return bool(name == self._fault.topic)
+
+    def _split(self, request: Any) -> tuple[Any, Any]:
+        """Return the part of a request that the fault is for, and the rest."""
         hit: list[Any] = []
         rest: list[Any] = []
         for topic in _listed(request):
-            partitions = _listed(topic)
             if not self._is_topic(topic):
                 rest.append(topic)
-            elif self._partition is None or not partitions:
+                continue
+            partitions = _listed(topic)
+            hit_partitions = [each for each in partitions if self._fault.is_for_partition(each)]
+            if len(hit_partitions) == len(partitions):
                 hit.append(topic)
-            else:
-                for part, into in ((True, hit), (False, rest)):
-                    if some := [each for each in partitions if self._is_partition(each) is part]:
-                        into.append(_with_list(topic, some))
+                continue
+            if hit_partitions:
+                hit.append(_with_list(topic, hit_partitions))
+            rest.append(_with_list(topic, [each for each in partitions if each not in hit_partitions]))
         return _with_list(request, hit), _with_list(request, rest)
 
-    def spoil(self, code: int, response: Any) -> Any:
-        """Say the error in a response, of Fetch or Metadata, that was made without it."""
-        for topic in _listed(response, "responses", "topics"):
+    def _spoilt(self, response: Any) -> Any:
+        """Return a response of Fetch or Metadata with the error in it."""
+        code = int(self._fault.error)
+        for topic in response.responses if self._api.key == FETCH else response.topics:
             if not self._is_topic(topic):
                 continue
-            if self._partition is None and hasattr(topic, "error_code"):
+            if self._fault.options.get("partition") is None and hasattr(topic, "error_code"):
                 topic.error_code = code
                 continue
             for each in topic.partitions:
-                if self._is_partition(each):
+                if self._fault.is_for_partition(each):
                     each.error_code = code
-                    if self.api.key == FETCH:
+                    if self._api.key == FETCH:
                         each.records = b""
                         each.high_watermark = each.last_stable_offset = each.log_start_offset = -1
         return response
+
+
+def _check(apis: Sequence[Api], topic: str | None, error: ErrorCode, options: FaultOptions) -> None:
+    """Raise BadFault for options that do not fit together, or do not fit an API."""
+    drop, partition = options.get("drop", ""), options.get("partition")
+    if drop not in ("", "before", "after"):
+        raise BadFault(f"drop is 'before' or 'after', not {drop!r}")
+    if partition is not None and (topic is None or partition < 0):
+        raise BadFault("a partition needs its topic, and is 0 or more")
+    delay_ms, throttle_ms = options.get("delay_ms", 0), options.get("throttle_ms", 0)
+    if not (0 <= delay_ms <= INT_MAX and 0 <= throttle_ms <= INT_MAX):
+        raise BadFault(f"a time in milliseconds is 0 to {INT_MAX}")
+    if not (error or drop or delay_ms or throttle_ms or options.get("truncate") or options.get("unanswered")):
+        raise BadFault("say what goes wrong: error, delay_ms, drop, truncate, throttle_ms or unanswered")
+    for api in apis:
+        if topic is not None and api.name not in _BY_TOPIC:
+            raise BadFault(f"a {api.name} request names no topics: leave topic out")
+        if partition is not None and api.name in _WHOLE_TOPICS:
+            raise BadFault(f"a {api.name} request is for whole topics: leave partition out")
+        if throttle_ms and not hasattr(api.response, "throttle_time_ms"):
+            raise BadFault(f"a {api.name} response has no throttle time")
 
 
 def _api(name: Any) -> Api:
@@ -373,15 +384,6 @@ def _error(error: str | int | None) -> ErrorCode:
         raise BadFault(f"Kafka has no error {error!r}{hint}") from None
 
 
-def _is_for(rule: Fault, session: Session, request: Any) -> bool:
-    """Tell whether a fault is for a request, as far as its topics do not matter."""
-    if rule.client_id is not None and rule.client_id != session.client_id:
-        return False
-    if rule.peers is not None and session.peer not in rule.peers:
-        return False
-    return rule.group is None or rule.group in _groups(request)
-
-
 def _groups(request: Any) -> Iterable[str]:
     """Yield the groups that a request names."""
     yield getattr(request, "group_id", "")
@@ -398,31 +400,29 @@ def _index(element: Any) -> int:
     return int(next(getattr(element, name) for name in names if hasattr(element, name)))
 
 
-def _list_name(message: Any, *names: str) -> str | None:
-    """Return the name of what a message lists: of those, or first."""
+def _list_name(message: Any) -> str | None:
+    """Return the name of the first list in a message that is not empty."""
     if not hasattr(type(message), "__wire_fields__"):
         return None
     lists = [each.name for each in fields_of(type(message)) if isinstance(each.type, Array)]
-    filled = [name for name in lists if (not names or name in names) and getattr(message, name)]
-    return filled[0] if filled else None
+    return next((name for name in lists if getattr(message, name)), None)
 
 
-def _listed(message: Any, *names: str) -> Sequence[Any]:
-    name = _list_name(message, *names)
+def _listed(message: Any) -> Sequence[Any]:
+    name = _list_name(message)
     return () if name is None else getattr(message, name)
 
 
 def _with_list(message: Any, listed: list[Any]) -> Any:
-    """Return a copy of a message that lists no more than this."""
-    values = {each.name: getattr(message, each.name) for each in fields_of(type(message))}
-    name = _list_name(message)
-    return type(message)(**(values if name is None else {**values, name: listed}))
+    """Return a copy of a message that lists only these."""
+    copied, name = copy(message), _list_name(message)
+    if name is not None:
+        setattr(copied, name, listed)
+    return copied
 
 
 def _merged(refused: Any, response: Any) -> Any:
-    """Return a response with what was refused in it, each partition under its topic."""
-    if response is None:
-        return None
+    """Return a response with the topics and partitions of another one added."""
     name = _list_name(refused)
     if name is None:
         return response
@@ -443,9 +443,6 @@ def _same_topic(one: Any, other: Any) -> bool:
     )
 
 
-# -- answers to come ---------------------------------------------------------------------------------------------
-
-
 class _Cut:
     """A response of which only the beginning is sent."""
 
@@ -459,83 +456,3 @@ def _encode(encode: frame.ResponseEncoder, correlation_id: int, response: Any) -
     parts, _ = encode(correlation_id, response.response)
     whole = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
     raise CutShort(whole[: (len(whole) + 1) // 2])
-
-
-class _Soon(Later):
-    """A response that comes in the next turn of the loop."""
-
-    __slots__ = ()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, response: Any) -> None:
-        super().__init__()
-        loop.call_soon(self.resolve, response)
-
-
-class _Held:
-    """The answers that faults hold back."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.answers: set[_HeldBack] = set()
-        self.releases = 0  # how often all were let go
-
-
-class _HeldBack(Later):
-    """An answer that a fault holds back."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, held: _Held) -> None:
-        super().__init__()
-        self._held = held
-        held.answers.add(self)
-
-    def end(self, response: Any) -> None:
-        """Let go, once."""
-        if self in self._held.answers:
-            self.cancel()
-            self._held.loop.call_soon(self.resolve, response)
-
-    def cancel(self) -> None:
-        """Hold back nothing: nobody waits for it."""
-        self._held.answers.discard(self)
-
-
-class _Delay(_HeldBack):
-    """The time before which a request is not begun."""
-
-    __slots__ = ("_timer",)
-
-    def __init__(self, held: _Held, timers: Timers, delay_ms: int) -> None:
-        super().__init__(held)
-        self._timer = timers.call_later(delay_ms, lambda: self.end(True))
-
-    def hurry(self) -> bool:
-        """Begin it."""
-        self.end(True)
-        return True
-
-    def cancel(self) -> None:
-        """Do not begin it: its connection is gone."""
-        super().cancel()
-        self._timer.cancel()
-
-
-class _Unanswered(_HeldBack):
-    """An answer that never comes."""
-
-    __slots__ = ()
-
-    def hurry(self) -> bool:
-        """Close the connection instead."""
-        self.end(ClosesConnection(NO_ANSWER))
-        return True
-
-
-def _after(form: Any, then: Callable[[Any], Any]) -> Any:
-    """Return what `then` makes of a response, whenever it comes."""
-    return _then(form, then) if isinstance(form, Later | Coroutine) else then(form)
-
-
-async def _then(form: Later | Coroutine[Any, Any, Any], then: Callable[[Any], Any]) -> Any:
-    return await come(then(await form))

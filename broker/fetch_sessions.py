@@ -13,6 +13,7 @@ last partition is forgotten, or when another takes its place.
 
 import secrets
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from sys import getsizeof
 
@@ -53,32 +54,23 @@ TELLS = 500
 Key = str | bytes  # a topic's name, or its id
 
 
+@dataclass(slots=True, eq=False)
 class Watched:
     """One partition of a session: what its client wants, and what it was told last. It is a `waiting.Watch`."""
 
-    __slots__ = (
-        "_base_bytes",
-        "high_watermark",
-        "key",
-        "last_stable_offset",
-        "log_start_offset",
-        "partition",
-        "session",
-        "want",
-    )
-
-    def __init__(self, session: "FetchSession", key: Key, want: FetchPartition) -> None:
-        self.session = session
-        self.key = key
-        self.want = want
-        self.partition: Partition | None = None  # while it is watched
-        self._base_bytes = 0  # how far that had grown when the watch began
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = UNTOLD
+    session: "FetchSession"
+    key: Key
+    want: FetchPartition
+    partition: Partition | None = None  # while it is watched
+    base_bytes: int = 0  # how far that had grown when the watch began
+    high_watermark: int = UNTOLD
+    last_stable_offset: int = UNTOLD
+    log_start_offset: int = UNTOLD
 
     def watch(self, partition: Partition, parked: Parked) -> None:
         """Be told when there is more."""
         self.partition = partition
-        self._base_bytes = partition.waiters.grown_bytes
+        self.base_bytes = partition.waiters.grown_bytes
         partition.waiters.watch(parked, self.session, self)
 
     def look(self) -> None:
@@ -91,7 +83,7 @@ class Watched:
     def grew(self, place: Waiters) -> FetchWaiter | None:
         """Have it looked at; return the fetch that waits, if it has enough now."""
         waiter = self.released()
-        size_bytes = place.grown_bytes - self._base_bytes
+        size_bytes = place.grown_bytes - self.base_bytes
         return waiter if waiter is not None and waiter.grew(place, size_bytes) else None
 
     def released(self) -> FetchWaiter | None:
@@ -112,43 +104,26 @@ class Watched:
         return told != numbers or bool(answer.records) or answer.diverging_epoch.epoch >= 0
 
 
+@dataclass(slots=True, eq=False)
 class FetchSession:
-    """What one client fetches. It owns the bytes that it holds: `address` is that of who began it."""
+    """What one client fetches. It owns the bytes that it holds: `address` is that of the client that began it."""
 
-    __slots__ = (
-        "address",
-        "by_id",
-        "changed",
-        "created_ms",
-        "epoch",
-        "held_bytes",
-        "id",
-        "isolation_level",
-        "seen",
-        "size",
-        "told",
-        "topic_bytes",
-        "topics",
-        "used_ms",
-        "waiter",
-    )
-
-    def __init__(self, session_id: int, address: str, by_id: bool, now_ms: int) -> None:
-        self.id = session_id
-        self.address = address
-        self.by_id = by_id
-        self.created_ms = self.used_ms = now_ms
-        self.epoch = FIRST_EPOCH + 1  # that its client has to send next
-        self.isolation_level = 0
-        self.topics: dict[Key, dict[int, Watched]] = {}
-        self.topic_bytes = 0  # what these take beside their partitions
-        self.size = 0  # partitions
-        self.held_bytes = 0  # as they are counted
-        # To be looked at: who got records goes to the end, so that all get their turn.
-        self.changed: dict[Watched, None] = {}
-        self.told = 0  # how often a partition that was watched has changed
-        self.waiter: FetchWaiter | None = None  # the fetch that waits
-        self.seen: tuple[int, int] | None = None  # `FetchSessions.numbers` when all were compared last
+    id: int
+    address: str
+    by_id: bool
+    created_ms: int
+    used_ms: int
+    epoch: int = FIRST_EPOCH + 1  # that its client has to send next
+    isolation_level: int = 0
+    topics: dict[Key, dict[int, Watched]] = field(default_factory=dict)
+    topic_bytes: int = 0  # what these take beside their partitions
+    size: int = 0  # partitions
+    held_bytes: int = 0  # as they are counted
+    # To be looked at: a partition whose records were sent goes to the end, so that all get their turn.
+    changed: dict[Watched, None] = field(default_factory=dict)
+    told: int = 0  # how often a partition that was watched has changed
+    waiter: FetchWaiter | None = None  # the fetch that waits
+    seen: tuple[int, int] | None = None  # `FetchSessions.numbers` when all were compared last
 
     def all(self) -> Iterator[Watched]:
         """Yield each of its partitions."""
@@ -197,17 +172,6 @@ class FetchSession:
 
 class FetchSessions:
     """All sessions of the broker."""
-
-    __slots__ = (
-        "_eviction_ms",
-        "_now_ms",
-        "_parked",
-        "_quota",
-        "_sessions",
-        "_shared",
-        "_slots",
-        "_topics",
-    )
 
     def __init__(
         self,
@@ -268,8 +232,10 @@ class FetchSessions:
         session.used_ms = self._now_ms()
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        if self._parked.growing:
-            self._take_growth(session)
+        # What has grown, and has not told all its watches yet.
+        for place in self._parked.growing:
+            if (watch := place.unwatch(session)) is not None:
+                watch.released()
         numbers = self._topics.changes, self._shared.start_moves
         if session.seen != numbers or session.isolation_level != request.isolation_level:
             self._compare(session, request.isolation_level)
@@ -296,12 +262,6 @@ class FetchSessions:
     def _hold(self, session: FetchSession, more_bytes: int) -> None:
         session.held_bytes += more_bytes
         self._quota.add(session, more_bytes)
-
-    def _take_growth(self, session: FetchSession) -> None:
-        """Find what has grown of which not all were told yet."""
-        for place in self._parked.growing:
-            if (watch := place.unwatch(session)) is not None:
-                watch.released()
 
     def _compare(self, session: FetchSession, isolation_level: int) -> None:
         """Find what has changed that no append tells."""
@@ -330,7 +290,8 @@ class FetchSessions:
             return None
         topic_bytes = sum(_bytes_of_topic(topic.topic_id if by_id else topic.topic) for topic in topics)
         size_bytes = _bytes_of(size, topic_bytes)
-        session = FetchSession(self._new_id(), address, by_id, self._now_ms())
+        now_ms = self._now_ms()
+        session = FetchSession(self._new_id(), address, by_id, now_ms, now_ms)
         if not self._make_room(session, size, size_bytes):
             return None
         self._sessions[session.id] = session

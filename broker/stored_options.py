@@ -9,13 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.catalog import (
-    ALL_BROKERS,
-    CATALOG_FILE,
-    Catalog,
-    read_broker_options,
-    read_topics,
-)
+from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog, Contents, read
 from tidelog.config.nearest import nearest
 from tidelog.config.options import dynamic_option
 from tidelog.config.topic_options import TopicConfig
@@ -35,10 +29,7 @@ class Owner(NamedTuple):
 def stored(data_folder: Path, owner: Owner) -> dict[str, str]:
     """Return the options in the catalogue; a broker may have it open. StorageError, CatalogError."""
     path = _catalog_in(data_folder)
-    if owner.topic is None:
-        return read_broker_options(path, owner.broker)
-    found = {record.name: record.options for record in read_topics(path)}
-    return _options_of(found, owner.topic, path)
+    return _options_of(owner, read(path), path)
 
 
 def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
@@ -56,12 +47,11 @@ def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
     lock = folder_identity.lock(data_folder, int(folder_identity.node_id_of(data_folder) or -1))
     try:
         with closing(Catalog(path)) as catalog:
+            options = _changed(_options_of(owner, catalog.contents(), path), changes)
             if owner.topic is None:
-                options = catalog.broker_options(owner.broker)
-                catalog.set_broker_options(owner.broker, _changed(options, changes))
+                catalog.set_broker_options(owner.broker, options)
             else:
-                options = _options_of({r.name: r.options for r in catalog.topics()}, owner.topic, path)
-                catalog.set_options(owner.topic, _changed(options, changes))
+                catalog.set_options(owner.topic, options)
     finally:
         lock.release()
 
@@ -82,7 +72,10 @@ def _catalog_in(data_folder: Path) -> Path:
     return path
 
 
-def _options_of(found: Mapping[str, dict[str, str]], topic: str, path: Path) -> dict[str, str]:
-    if topic not in found:
-        raise StorageError(f"{path}: it has no topic {topic}")
-    return found[topic]
+def _options_of(owner: Owner, contents: Contents, path: Path) -> dict[str, str]:
+    if owner.topic is None:
+        return contents.options.get(owner.broker, {})
+    for record in contents.topics:
+        if record.name == owner.topic:
+            return record.options
+    raise StorageError(f"{path}: it has no topic {owner.topic}")

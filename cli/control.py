@@ -1,9 +1,10 @@
 """`tidelog test-control`: a command of the control channel, and how its answer reads.
 
-Owns the words. Refuses to know what a command does: names and values go to the broker as they are, and its answer comes
-back.
+Refuses to know what a command does: names and values go to the broker as they are, and its answer comes back.
 """
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +24,34 @@ SEEN = (
     Column("client_id", "client", lambda name: "-" if name is None else str(name)),
     Column("did", "did"),
 )
-# What an entry of those that were applied says of the request, and not of the fault.
+# What an entry of `faults_seen` says of the request, and not of the fault.
 _ABOUT = ("fault", "at_ms", "api", "version", "client_id")
 
 
 def run(data_dir: Path | None, as_json: bool, command: str, **arguments: Any) -> int:
-    """Have a broker do a command, and print the answer; return the exit code."""
-    with _Connected(data_dir) as control:
+    """Have a broker do a command, and print the answer; return the exit code.
+
+    `at_ms` may be a time in words, which is relative to the broker's.
+    """
+    with _connected(data_dir) as control:
+        if isinstance(time := arguments.get("at_ms"), str):
+            arguments["at_ms"] = time_ms("TIME", time, control.ask("now")["now_ms"])
         _print(control.ask(command, **arguments), as_json)
     return OK
 
 
-def run_at(data_dir: Path | None, as_json: bool, command: str, time: str) -> int:
-    """Do as `run` does, at a time that may be told from what time it is at the broker."""
-    with _Connected(data_dir) as control:
-        at_ms = time_ms("TIME", time, control.ask("now")["now_ms"])
-        _print(control.ask(command, at_ms=at_ms), as_json)
-    return OK
-
-
-class _Connected:
-    """The broker of a data folder, for a block; what it refuses is a `CommandError`."""
-
-    def __init__(self, data_dir: Path | None) -> None:
-        self._data_dir = data_dir
-        self._client: ControlClient | None = None
-
-    def __enter__(self) -> ControlClient:
-        try:
-            # The folder that `serve` would take, for the same words and the same environment.
-            self._client = ControlClient(configure(None, (), self._data_dir).log_dir)
-        except ConfigError as error:
-            raise CommandError(str(error), USAGE) from error
-        except NoControl as error:
-            raise CommandError(str(error), UNREACHABLE) from error
-        return self._client
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        assert self._client is not None
-        self._client.close()
-        if isinstance(error, ControlError):
-            raise CommandError(str(error), FAILED) from error
-        if isinstance(error, NoControl):
-            raise CommandError(str(error), UNREACHABLE) from error
+@contextmanager
+def _connected(data_dir: Path | None) -> Iterator[ControlClient]:
+    """Connect to the broker of a data folder, the one that `serve` would use; what it refuses is a CommandError."""
+    try:
+        with closing(ControlClient(configure(None, (), data_dir).log_dir)) as client:
+            yield client
+    except ConfigError as error:
+        raise CommandError(str(error), USAGE) from error
+    except NoControl as error:
+        raise CommandError(str(error), UNREACHABLE) from error
+    except ControlError as error:
+        raise CommandError(str(error), FAILED) from error
 
 
 def _print(answer: dict[str, Any], as_json: bool) -> None:

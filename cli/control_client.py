@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from tidelog.broker.control_path import NAME, reached
+from tidelog.broker.control_protocol import NAME, reached
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
 __tracebackhide__ = True

@@ -12,14 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.catalog import (
-    ALL_BROKERS,
-    CATALOG_FILE,
-    CatalogError,
-    TopicRecord,
-    read_broker_options,
-    read_topics,
-)
+from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
 from tidelog.broker.clock import Clock
 from tidelog.cli import time_options
 from tidelog.cli.broker_options import configure
@@ -28,8 +21,8 @@ from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
-from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
+from tidelog.config.table import Described, Source
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once
@@ -498,8 +491,8 @@ def _topic(where: Where) -> _Topic:
     records: list[TopicRecord] = []
     left_out: list[str] = []
     if files.status(catalog) is not None:
-        records = read_topics(catalog)
-        own, everywhere = (read_broker_options(catalog, each) for each in (str(broker.node_id), ALL_BROKERS))
+        records, set_options, _ = read(catalog)
+        own, everywhere = (set_options.get(each, {}) for each in (str(broker.node_id), ALL_BROKERS))
         broker, left_out = stored.broker_options(broker, own, everywhere)
     record = next((record for record in records if record.name == name), None)
     if record is None and not adopted:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.broker import catalog_check
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
+from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
@@ -53,7 +53,7 @@ def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
     def partitions() -> dict[str, int] | None:
         path = data_folder / CATALOG_FILE
         try:
-            return {topic.name: topic.partitions for topic in read_topics(path)} if path.exists() else None
+            return {topic.name: topic.partitions for topic in read(path).topics} if path.exists() else None
         except CatalogError as error:
             raise StorageError(str(error)) from error
 

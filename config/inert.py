@@ -6,9 +6,11 @@ A key that ends in `.` stands for every option that begins so.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from tidelog.config.kinds import BOOL, INT, LIST, LONG, LONG_MAX, STRING, Kind
+from tidelog.config.table import Option
 
 ONE_NODE = "there is one node"
 ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answered when that has the records"
@@ -25,112 +27,120 @@ ONE_EACH = "the broker has one thread for each kind of work"
 BY_ITSELF = "the system sizes socket buffers by itself"
 
 
-class InertOption(NamedTuple):
-    """An option that does nothing: why, what value it must have all the same, and what is told where nobody gave one.
+def _inert(
+    name: str, why: str, kind: Kind[Any], told: str | None, at_least: int | None = None, **row: Any
+) -> Option:
+    """Declare an option that does nothing. `told` is described where nobody has given a value, None for none.
 
-    That is what is so here, where it says something about this broker; else it is Kafka's default. None is no value.
+    That is what is so here, where it says something about this broker; else it is Kafka's default.
     """
-
-    why: str
-    kind: Kind[Any]
-    told: str | None
-    at_least: int | None = None
-    at_most: int | None = None
-    broker: str = ""  # the broker's name of a topic option
-    live: bool = False  # of the broker, and one that Kafka lets be changed while it runs
+    default = None if told is None else kind.parse(told)
+    doc = f"Has no effect: {why}."
+    return Option(name, kind, default, doc=doc, at_least=at_least, why_inert=why, **row)
 
 
-TOPIC_INERT: Mapping[str, InertOption] = {
-    "follower.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST, ""),
-    "leader.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST, ""),
-    "local.retention.bytes": InertOption(NO_TIER, LONG, "-2", -2, broker="log.local.retention.bytes"),
-    "local.retention.ms": InertOption(NO_TIER, LONG, "-2", -2, broker="log.local.retention.ms"),
-    "preallocate": InertOption("files grow as they are written", BOOL, "false", broker="log.preallocate"),
-    "remote.log.copy.disable": InertOption(NO_TIER, BOOL, "false"),
-    "remote.log.delete.on.disable": InertOption(NO_TIER, BOOL, "false"),
-    "unclean.leader.election.enable": InertOption(
-        ONE_NODE, BOOL, "false", broker="unclean.leader.election.enable"
+def _by_name(*rows: Option) -> Mapping[str, Option]:
+    return {row.name: row for row in rows}
+
+
+TOPIC_INERT = _by_name(
+    _inert("follower.replication.throttled.replicas", NO_REPLICAS, LIST, ""),
+    _inert("leader.replication.throttled.replicas", NO_REPLICAS, LIST, ""),
+    _inert("local.retention.bytes", NO_TIER, LONG, "-2", -2, broker="log.local.retention.bytes"),
+    _inert("local.retention.ms", NO_TIER, LONG, "-2", -2, broker="log.local.retention.ms"),
+    _inert("preallocate", "files grow as they are written", BOOL, "false", broker="log.preallocate"),
+    _inert("remote.log.copy.disable", NO_TIER, BOOL, "false"),
+    _inert("remote.log.delete.on.disable", NO_TIER, BOOL, "false"),
+    _inert(
+        "unclean.leader.election.enable", ONE_NODE, BOOL, "false", broker="unclean.leader.election.enable"
     ),
-}
+)
 
 # Those of the broker that Kafka lists whether somebody has set them or not, and those that it lets be changed.
-BROKER_INERT: Mapping[str, InertOption] = {
-    **{row.broker: row._replace(broker="", live=True) for row in TOPIC_INERT.values() if row.broker},
-    "auto.leader.rebalance.enable": InertOption(ONE_NODE, BOOL, "false"),
-    "background.threads": InertOption(ONE_EACH, INT, "1", 1, live=True),
-    "broker.rack": InertOption(ONE_NODE, STRING, None),
-    "follower.fetch.last.tiered.offset.enable": InertOption(NO_TIER, BOOL, "false", live=True),
-    "follower.replication.throttled.rate": InertOption(NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
-    "group.consumer.assignment.interval.ms": InertOption(AT_ONCE, INT, "0", 0, live=True),
-    "group.coordinator.cached.buffer.max.bytes": InertOption(LOOP, INT, "1048588", 524_288, live=True),
-    "inter.broker.listener.name": InertOption(ONE_NODE, STRING, None),
+BROKER_INERT = _by_name(
+    *(replace(row, name=row.broker, broker="", live=True) for row in TOPIC_INERT.values() if row.broker),
+    _inert("auto.leader.rebalance.enable", ONE_NODE, BOOL, "false"),
+    _inert("background.threads", ONE_EACH, INT, "1", 1, live=True),
+    _inert("broker.rack", ONE_NODE, STRING, None),
+    _inert("follower.fetch.last.tiered.offset.enable", NO_TIER, BOOL, "false", live=True),
+    _inert("follower.replication.throttled.rate", NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
+    _inert("group.consumer.assignment.interval.ms", AT_ONCE, INT, "0", 0, live=True),
+    _inert("group.coordinator.cached.buffer.max.bytes", LOOP, INT, "1048588", 524_288, live=True),
+    _inert("inter.broker.listener.name", ONE_NODE, STRING, None),
     # Programs take the release of a broker from it, though Kafka 4 has dropped it. It names the level of the feature
     # `metadata.version` (broker/handlers/api_versions.py), which newer programs ask for.
-    "inter.broker.protocol.version": InertOption(ONE_NODE, STRING, "4.0-IV3"),
-    "leader.replication.throttled.rate": InertOption(NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
-    "log.cleaner.io.buffer.size": InertOption(
+    _inert("inter.broker.protocol.version", ONE_NODE, STRING, "4.0-IV3"),
+    _inert("leader.replication.throttled.rate", NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
+    _inert(
+        "log.cleaner.io.buffer.size",
         "a cleaner reads and writes about a megabyte at a time, or one batch that is larger",
         INT,
         "1048576",
         0,
         live=True,
     ),
-    "log.flush.scheduler.interval.ms": InertOption(
-        "the flusher wakes when there is something to flush", LONG, str(LONG_MAX)
+    _inert(
+        "log.flush.scheduler.interval.ms",
+        "the flusher wakes when there is something to flush",
+        LONG,
+        str(LONG_MAX),
     ),
-    "log.flush.start.offset.checkpoint.interval.ms": InertOption(
-        "written with the other checkpoints", INT, "60000", 0
+    _inert(
+        "log.flush.start.offset.checkpoint.interval.ms", "written with the other checkpoints", INT, "60000", 0
     ),
-    "metric.reporters": InertOption(NO_JMX, LIST, "", live=True),
-    "num.io.threads": InertOption(LOOP, INT, "1", 1, live=True),
-    "num.network.threads": InertOption(LOOP, INT, "1", 1, live=True),
-    "num.recovery.threads.per.data.dir": InertOption(
-        "after a crash logs are recovered four at a time", INT, "4", 1, live=True
+    _inert("metric.reporters", NO_JMX, LIST, "", live=True),
+    _inert("num.io.threads", LOOP, INT, "1", 1, live=True),
+    _inert("num.network.threads", LOOP, INT, "1", 1, live=True),
+    _inert(
+        "num.recovery.threads.per.data.dir",
+        "after a crash logs are recovered four at a time",
+        INT,
+        "4",
+        1,
+        live=True,
     ),
-    "num.replica.fetchers": InertOption(NO_REPLICAS, INT, "1", 1, live=True),
-    "offsets.commit.timeout.ms": InertOption(ON_DISK, INT, "5000", 1),
-    "offsets.load.buffer.size": InertOption(
-        "committed offsets are read a batch at a time", INT, "5242880", 1
+    _inert("num.replica.fetchers", NO_REPLICAS, INT, "1", 1, live=True),
+    _inert("offsets.commit.timeout.ms", ON_DISK, INT, "5000", 1),
+    _inert("offsets.load.buffer.size", "committed offsets are read a batch at a time", INT, "5242880", 1),
+    _inert("offsets.topic.compression.codec", "commits are small, and wait for the disk together", INT, "0"),
+    _inert("offsets.topic.replication.factor", ONE_NODE, INT, "1", 1),
+    _inert("process.roles", "this is the broker, and there are no controllers", LIST, "broker"),
+    _inert(
+        "queued.max.requests",
+        "what requests hold is bounded in bytes: queued.max.request.bytes",
+        INT,
+        "500",
+        1,
     ),
-    "offsets.topic.compression.codec": InertOption(
-        "commits are small, and wait for the disk together", INT, "0"
-    ),
-    "offsets.topic.replication.factor": InertOption(ONE_NODE, INT, "1", 1),
-    "process.roles": InertOption("this is the broker, and there are no controllers", LIST, "broker"),
-    "queued.max.requests": InertOption(
-        "what requests hold is bounded in bytes: queued.max.request.bytes", INT, "500", 1
-    ),
-    "remote.fetch.max.wait.ms": InertOption(NO_TIER, INT, "500", 1, live=True),
-    "remote.list.offsets.request.timeout.ms": InertOption(NO_TIER, LONG, "30000", 1, live=True),
-    "remote.log.index.file.cache.total.size.bytes": InertOption(NO_TIER, LONG, "1073741824", 1, live=True),
-    "remote.log.manager.copier.thread.pool.size": InertOption(NO_TIER, INT, "10", 1, live=True),
-    "remote.log.manager.copy.max.bytes.per.second": InertOption(NO_TIER, LONG, str(LONG_MAX), 1, live=True),
-    "remote.log.manager.expiration.thread.pool.size": InertOption(NO_TIER, INT, "10", 1, live=True),
-    "remote.log.manager.fetch.max.bytes.per.second": InertOption(NO_TIER, LONG, str(LONG_MAX), 1, live=True),
-    "remote.log.manager.follower.thread.pool.size": InertOption(NO_TIER, INT, "2", 1, live=True),
-    "remote.log.reader.threads": InertOption(NO_TIER, INT, "10", 1, live=True),
-    "remote.log.storage.system.enable": InertOption(NO_TIER, BOOL, "false"),
-    "replica.alter.log.dirs.io.max.bytes.per.second": InertOption(
-        NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True
-    ),
-    "replica.fetch.max.bytes": InertOption(NO_REPLICAS, INT, "1048576", 0),
-    "replica.fetch.min.bytes": InertOption(NO_REPLICAS, INT, "1"),
-    "replica.fetch.response.max.bytes": InertOption(NO_REPLICAS, INT, "10485760", 0),
-    "replica.fetch.wait.max.ms": InertOption(NO_REPLICAS, INT, "500"),
-    "replica.high.watermark.checkpoint.interval.ms": InertOption(NO_REPLICAS, LONG, "5000"),
-    "replica.lag.time.max.ms": InertOption(NO_REPLICAS, LONG, "30000"),
-    "replica.selector.class": InertOption(NO_REPLICAS, STRING, None),
-    "replica.socket.receive.buffer.bytes": InertOption(NO_REPLICAS, INT, "65536"),
-    "replica.socket.timeout.ms": InertOption(NO_REPLICAS, INT, "30000"),
-    "security.inter.broker.protocol": InertOption(ONE_NODE, STRING, "PLAINTEXT"),
-    "socket.receive.buffer.bytes": InertOption(BY_ITSELF, INT, "-1"),
-    "socket.send.buffer.bytes": InertOption(BY_ITSELF, INT, "-1"),
-    "transaction.partition.verification.enable": InertOption(NO_TRANSACTIONS, BOOL, "true", live=True),
-}
+    _inert("remote.fetch.max.wait.ms", NO_TIER, INT, "500", 1, live=True),
+    _inert("remote.list.offsets.request.timeout.ms", NO_TIER, LONG, "30000", 1, live=True),
+    _inert("remote.log.index.file.cache.total.size.bytes", NO_TIER, LONG, "1073741824", 1, live=True),
+    _inert("remote.log.manager.copier.thread.pool.size", NO_TIER, INT, "10", 1, live=True),
+    _inert("remote.log.manager.copy.max.bytes.per.second", NO_TIER, LONG, str(LONG_MAX), 1, live=True),
+    _inert("remote.log.manager.expiration.thread.pool.size", NO_TIER, INT, "10", 1, live=True),
+    _inert("remote.log.manager.fetch.max.bytes.per.second", NO_TIER, LONG, str(LONG_MAX), 1, live=True),
+    _inert("remote.log.manager.follower.thread.pool.size", NO_TIER, INT, "2", 1, live=True),
+    _inert("remote.log.reader.threads", NO_TIER, INT, "10", 1, live=True),
+    _inert("remote.log.storage.system.enable", NO_TIER, BOOL, "false"),
+    _inert("replica.alter.log.dirs.io.max.bytes.per.second", NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
+    _inert("replica.fetch.max.bytes", NO_REPLICAS, INT, "1048576", 0),
+    _inert("replica.fetch.min.bytes", NO_REPLICAS, INT, "1"),
+    _inert("replica.fetch.response.max.bytes", NO_REPLICAS, INT, "10485760", 0),
+    _inert("replica.fetch.wait.max.ms", NO_REPLICAS, INT, "500"),
+    _inert("replica.high.watermark.checkpoint.interval.ms", NO_REPLICAS, LONG, "5000"),
+    _inert("replica.lag.time.max.ms", NO_REPLICAS, LONG, "30000"),
+    _inert("replica.selector.class", NO_REPLICAS, STRING, None),
+    _inert("replica.socket.receive.buffer.bytes", NO_REPLICAS, INT, "65536"),
+    _inert("replica.socket.timeout.ms", NO_REPLICAS, INT, "30000"),
+    _inert("security.inter.broker.protocol", ONE_NODE, STRING, "PLAINTEXT"),
+    _inert("socket.receive.buffer.bytes", BY_ITSELF, INT, "-1"),
+    _inert("socket.send.buffer.bytes", BY_ITSELF, INT, "-1"),
+    _inert("transaction.partition.verification.enable", NO_TRANSACTIONS, BOOL, "true", live=True),
+)
 
 # Why an option of the broker does nothing.
 INERT: Mapping[str, str] = {
-    **{name: option.why for name, option in BROKER_INERT.items()},
+    **{name: row.why_inert for name, row in BROKER_INERT.items()},
     "alter.config.policy.class.name": NO_JMX,
     "auto.include.jmx.reporter": NO_JMX,
     "broker.heartbeat.interval.ms": NO_CONTROLLER,

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, ONE_COPY, REFUSED, reason
+from tidelog.config.inert import BROKER_INERT, INERT, ONE_COPY, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
-from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -70,11 +70,18 @@ def load(
         explicit={name: each.setting.name for name, each in chosen.items()},
         given_inert=inert,
     )
-    _check_queue(config, chosen)
-    _check_groups(config, chosen)
-    _check_replicas(config, chosen, notes)
-    _check(config, chosen)
-    config = _resolve_listeners(config, chosen, notes)
+    try:
+        _check_queue(config)
+        _check_groups(config)
+        _check_replicas(config)
+        config.check()
+        config = _resolve_listeners(config, notes, _source(chosen, "listeners"))
+    except ConfigError as error:
+        source = _source(chosen, error.option)
+        raise ConfigError(error.option, error.problem, value=error.value, source=source) from None
+    for name, value in _replicas(config).items():
+        if value > 1:
+            notes.append(f"{name} ({_source(chosen, name)}): {value} is tolerated: {ONE_COPY}")
     return dataclasses.replace(config, notes=tuple(notes))
 
 
@@ -128,7 +135,7 @@ def _settle(settings: Iterable[Setting], notes: list[str], inert: dict[str, str]
         known = SPELLINGS.get(setting.name)
         if known is None:
             notes.append(_note(setting))
-            row = INERT_OPTIONS.get(setting.name)
+            row = BROKER_INERT.get(setting.name)
             if row is not None:
                 inert[row.name] = row.text(row.read(setting.text, source=setting.source))
             continue
@@ -158,110 +165,93 @@ def _source(chosen: Mapping[str, Chosen], name: str) -> str:
     return chosen[name].setting.source if name in chosen else "default"
 
 
-def _check(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
-    """Check what is checked of the broker's options while it runs, too."""
-    try:
-        config.check()
-    except ConfigError as error:
-        source = _source(chosen, error.option)
-        raise ConfigError(error.option, error.problem, value=error.value, source=source) from None
-
-
-def _check_queue(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
+def _check_queue(config: BrokerConfig) -> None:
     if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise ConfigError(
             "queued.max.request.bytes",
             f"one request of socket.request.max.bytes={config.socket_request_max_bytes} would never fit",
             value=str(config.queued_max_request_bytes),
-            source=_source(chosen, "queued.max.request.bytes"),
         )
 
 
-def _check_groups(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
+def _check_groups(config: BrokerConfig) -> None:
     """Check what Kafka asks of the times of consumer groups, in its order."""
-    for of, value, low, high in (
-        (
-            "heartbeat.interval.ms",
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            "session.timeout.ms",
-            config.group_consumer_session_timeout_ms,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-    ):
-        name = f"group.consumer.{of}"
-        if not low <= value <= high:
-            raise ConfigError(
-                name,
-                f"must be between group.consumer.min.{of}={low} and group.consumer.max.{of}={high}",
-                value=str(value),
-                source=_source(chosen, name),
-            )
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
-        raise ConfigError(
-            "group.consumer.heartbeat.interval.ms",
-            f"must be shorter than group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms}",
-            value=str(config.group_consumer_heartbeat_interval_ms),
-            source=_source(chosen, "group.consumer.heartbeat.interval.ms"),
-        )
+    _check_between(
+        "heartbeat.interval.ms",
+        config.group_consumer_heartbeat_interval_ms,
+        config.group_consumer_min_heartbeat_interval_ms,
+        config.group_consumer_max_heartbeat_interval_ms,
+    )
+    _check_between(
+        "session.timeout.ms",
+        config.group_consumer_session_timeout_ms,
+        config.group_consumer_min_session_timeout_ms,
+        config.group_consumer_max_session_timeout_ms,
+    )
+    interval_ms = config.group_consumer_heartbeat_interval_ms
+    timeout_ms = config.group_consumer_session_timeout_ms
+    if interval_ms >= timeout_ms:
+        problem = f"must be shorter than group.consumer.session.timeout.ms={timeout_ms}"
+        raise ConfigError("group.consumer.heartbeat.interval.ms", problem, value=str(interval_ms))
 
 
-def _check_replicas(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> None:
+def _check_between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        problem = f"must be between group.consumer.min.{name}={low} and group.consumer.max.{name}={high}"
+        raise ConfigError(f"group.consumer.{name}", problem, value=str(value))
+
+
+def _replicas(config: BrokerConfig) -> dict[str, int]:
+    return {
+        "default.replication.factor": config.default_replication_factor,
+        "min.insync.replicas": config.topic.min_insync_replicas,
+    }
+
+
+def _check_replicas(config: BrokerConfig) -> None:
     """Check that nothing asks for more replicas than there are, or that this is tolerated."""
-    for name, value in (
-        ("default.replication.factor", config.default_replication_factor),
-        ("min.insync.replicas", config.topic.min_insync_replicas),
-    ):
+    for name, value in _replicas(config).items():
         if value > 1 and not config.tidelog_tolerate_replication_factor:
-            raise ConfigError(name, f"must be 1: {TOLERABLE}", value=str(value), source=_source(chosen, name))
-        if value > 1:
-            notes.append(f"{name} ({_source(chosen, name)}): {value} is tolerated: {ONE_COPY}")
+            raise ConfigError(name, f"must be 1: {TOLERABLE}", value=str(value))
 
 
-def _resolve_listeners(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> BrokerConfig:
+def _resolve_listeners(config: BrokerConfig, notes: list[str], source: str) -> BrokerConfig:
     """Leave out what is meant for controllers, and check names, protocols and ports of the rest."""
     controllers = {name.upper() for name in config.controller_listener_names}
-    source = _source(chosen, "listeners")
+    listeners, advertised = (
+        tuple(listener for listener in given if listener.name not in controllers)
+        for given in (config.listeners, config.advertised_listeners)
+    )
     notes.extend(
         f"listener {listener} ({source}): left out: it is for controllers"
         for listener in config.listeners
         if listener.name in controllers
     )
-    listeners = tuple(listener for listener in config.listeners if listener.name not in controllers)
-    advertised = tuple(
-        listener for listener in config.advertised_listeners if listener.name not in controllers
-    )
-    _check_listeners(listeners, dict(config.listener_security_protocol_map), source)
-    _check_advertised(
-        advertised, {listener.name for listener in listeners}, _source(chosen, "advertised.listeners")
-    )
+    _check_listeners(listeners, dict(config.listener_security_protocol_map))
+    _check_advertised(advertised, {listener.name for listener in listeners})
     return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)
 
 
-def _check_listeners(listeners: tuple[Listener, ...], protocols: Mapping[str, str], source: str) -> None:
-    def refuse(problem: str, value: object) -> ConfigError:
-        return ConfigError("listeners", problem, value=str(value), source=source)
-
+def _check_listeners(listeners: tuple[Listener, ...], protocols: Mapping[str, str]) -> None:
     if not listeners:
-        raise refuse("at least one is needed, besides those for controllers", "")
+        raise ConfigError("listeners", "at least one is needed, besides those for controllers", value="")
     for index, listener in enumerate(listeners):
+        others = listeners[:index]
         protocol = protocols.get(listener.name, listener.name)
         if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-            raise refuse(f"{protocol} cannot be spoken yet, only PLAINTEXT", listener)
-        if protocol != "PLAINTEXT":
-            raise refuse(f"add {listener.name}:PLAINTEXT to listener.security.protocol.map", listener)
-        for other in listeners[:index]:
-            if other.name == listener.name:
-                raise refuse(f"the name {listener.name} stands twice", listener)
-            if other.port == listener.port != 0:
-                raise refuse(f"port {listener.port} stands twice", listener)
+            problem = f"{protocol} cannot be spoken yet, only PLAINTEXT"
+        elif protocol != "PLAINTEXT":
+            problem = f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
+        elif any(other.name == listener.name for other in others):
+            problem = f"the name {listener.name} stands twice"
+        elif any(other.port == listener.port != 0 for other in others):
+            problem = f"port {listener.port} stands twice"
+        else:
+            continue
+        raise ConfigError("listeners", problem, value=str(listener))
 
 
-def _check_advertised(advertised: tuple[Listener, ...], names: set[str], source: str) -> None:
+def _check_advertised(advertised: tuple[Listener, ...], names: set[str]) -> None:
     for listener in advertised:
         if listener.name not in names:
             problem = f"there is no listener {listener.name}{nearest(listener.name.lower(), names)}"
@@ -269,4 +259,4 @@ def _check_advertised(advertised: tuple[Listener, ...], names: set[str], source:
             problem = "clients cannot connect to every interface: name a host that they can reach"
         else:
             continue
-        raise ConfigError("advertised.listeners", problem, value=str(listener), source=source)
+        raise ConfigError("advertised.listeners", problem, value=str(listener))

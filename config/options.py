@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.config.contradictions import check_buffer, check_lags, check_replicas
-from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
 from tidelog.config.group_options import GroupOptions
 from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, reason
@@ -29,7 +28,7 @@ from tidelog.config.kinds import (
     Listener,
 )
 from tidelog.config.nearest import nearest
-from tidelog.config.table import Option, inert_options, option, options_of
+from tidelog.config.table import Described, Option, Source, Synonym, option, options_of
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TOPIC_OPTIONS, TopicConfig
 
 
@@ -417,7 +416,7 @@ class BrokerConfig(GroupOptions):
         By its other names as well. As in Kafka, one that gives a span in hours or minutes has the value that was set by
         that name, or is the default, even where another name is in force.
         """
-        for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items():
+        for name, row in {**BROKER_OPTIONS, **BROKER_INERT}.items():
             synonyms = self.synonyms(row)
             value_text, source_in_force = synonyms[0].text, synonyms[0].source
             if row.attribute:
@@ -446,8 +445,6 @@ BROKER_OPTIONS: Mapping[str, Option] = {
     **{row.broker: row for row in TOPIC_OPTIONS.values() if row.broker},
 }
 
-INERT_OPTIONS: Mapping[str, Option] = inert_options(BROKER_INERT)
-
 
 def _default(row: Option) -> Synonym:
     """Return the default of an option under a name of the broker: as in Kafka, of a span that of the coarsest unit."""
@@ -459,7 +456,7 @@ def _default(row: Option) -> Synonym:
 
 def dynamic_option(name: str) -> Option:
     """Return the row of an option that can be changed while the broker runs; raise ConfigError for any other."""
-    row = BROKER_OPTIONS.get(name) or INERT_OPTIONS.get(name)
+    row = BROKER_OPTIONS.get(name) or BROKER_INERT.get(name)
     if row is not None and row.is_dynamic:
         return row
     alias_of = next((other for other, row in BROKER_OPTIONS.items() if name in row.aliases), None)

@@ -1,16 +1,16 @@
-"""How an option is declared, and how its text becomes a checked value.
+"""How an option is declared, how its text becomes a checked value, and how it is described.
 
-Owns the shape of the table, not its rows (`options.py`). The invariant: whatever `Option.read` returns lies
-within the option's bounds and choices, so nothing that uses it checks again.
+The rows are in `options`, `group_options`, `topic_options` and `inert`. The invariant: whatever `Option.read` returns
+lies within the option's bounds and choices, so nothing that uses it checks again.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
 
 from tidelog.config import machine
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import InertOption
 from tidelog.config.kinds import Kind
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ class Option:
     memory_share: int = 0  # 4: a fourth of the machine's memory is a bound, too
     ours: bool = False  # not an option of Kafka
     live: bool = False  # of the broker, and looked up whenever it is used
+    why_inert: str = ""  # why it does nothing, if it is accepted for Kafka's sake only
     attribute: str = ""  # of the dataclass that holds its value; none where it does nothing
 
     def read(self, text: str, *, source: str = "", given: str = "", unit: int = 1) -> Any:
@@ -98,59 +99,14 @@ class Option:
             )
 
 
-def option(
-    name: str,
-    kind: Kind[T],
-    default: T,
-    *,
-    doc: str,
-    broker: str = "",
-    aliases: Mapping[str, int] | None = None,
-    at_least: int | None = None,
-    at_most: int | None = None,
-    choices: tuple[str, ...] = (),
-    may_be_empty: bool = False,
-    because: str = "",
-    memory_share: int = 0,
-    ours: bool = False,
-    live: bool = False,
-) -> T:
-    """Declare a dataclass field that is an option; typed as its value, so that mypy sees the attribute."""
-    row = Option(
-        name,
-        kind,
-        default,
-        doc,
-        broker,
-        aliases or {},
-        at_least,
-        at_most,
-        choices,
-        may_be_empty,
-        because,
-        memory_share,
-        ours,
-        live,
-    )
-    field: Any = dataclasses.field(default=default, metadata={"option": row})
+def option(name: str, kind: Kind[T], default: T, **row: Any) -> T:
+    """Declare a dataclass field that is an option (the rest are fields of `Option`).
+
+    Typed as its value, so that mypy sees the attribute.
+    """
+    declared = Option(name, kind, default, **row)
+    field: Any = dataclasses.field(default=default, metadata={"option": declared})
     return field  # type: ignore[no-any-return]
-
-
-def inert_options(table: Mapping[str, InertOption]) -> Mapping[str, Option]:
-    """Return the options of a table of those that do nothing, by name."""
-    return {
-        name: Option(
-            name,
-            row.kind,
-            None if row.told is None else row.kind.parse(row.told),
-            f"Has no effect: {row.why}.",
-            row.broker,
-            at_least=row.at_least,
-            at_most=row.at_most,
-            live=row.live,
-        )
-        for name, row in table.items()
-    }
 
 
 def options_of(table: type[Any]) -> tuple[Option, ...]:
@@ -160,3 +116,33 @@ def options_of(table: type[Any]) -> tuple[Option, ...]:
         for field in dataclasses.fields(table)
         if "option" in field.metadata
     )
+
+
+class Source(IntEnum):
+    """Where a value came from, numbered as in DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2  # set for this broker while it ran
+    DYNAMIC_DEFAULT = 3  # set for all brokers while they ran
+    BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """A setting that would apply if those before it were not there."""
+
+    name: str
+    text: str | None  # None: no value
+    source: Source
+
+
+class Described(NamedTuple):
+    """One option of one configuration, as DescribeConfigs shows it; the first synonym is in force."""
+
+    name: str
+    text: str | None
+    kind: Kind[Any]
+    doc: str
+    source: Source
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool = False  # only a restart can change it

@@ -8,12 +8,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import BOOL, DOUBLE, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
-from tidelog.config.table import Option, inert_options, option, options_of
+from tidelog.config.table import Described, Option, Source, Synonym, option, options_of
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -339,7 +338,7 @@ class TopicConfig:
         values: dict[str, Any] = {}
         texts = dict(self.overrides)
         for name, text in settings.items():
-            row = TOPIC_OPTIONS.get(name) or _INERT_OPTIONS.get(name)
+            row = TOPIC_OPTIONS.get(name) or TOPIC_INERT.get(name)
             if row is None:
                 problem = f"Unknown topic config name: {name}{nearest(name, TOPIC_OPTIONS)}"
                 raise ConfigError(name, problem, source=source)
@@ -383,14 +382,14 @@ class TopicConfig:
     @property
     def inert(self) -> Mapping[str, str]:
         """Return what was set and does nothing, with the reason."""
-        return {name: TOPIC_INERT[name].why for name in self.overrides if name in TOPIC_INERT}
+        return {name: TOPIC_INERT[name].why_inert for name in self.overrides if name in TOPIC_INERT}
 
     def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
         """Yield every option with its value and where that came from: the topic, the broker or the table.
 
         `synonyms_of` tells what holds where the topic says nothing. Those that do nothing are told as well.
         """
-        for row in (*TOPIC_OPTIONS.values(), *_INERT_OPTIONS.values()):
+        for row in (*TOPIC_OPTIONS.values(), *TOPIC_INERT.values()):
             synonyms = synonyms_of(row)
             text = row.text(getattr(self, row.attribute)) if row.attribute else synonyms[0].text
             if row.name in self.overrides:
@@ -400,4 +399,3 @@ class TopicConfig:
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
-_INERT_OPTIONS: Mapping[str, Option] = inert_options(TOPIC_INERT)

@@ -1,21 +1,18 @@
-"""Generate docs/protocol.md from the declarations: `python -m tidelog.protocol.describe [--check]`.
+"""The text of docs/protocol.md, from the declarations (`make docs`).
 
 Owns the form of that document; every fact in it comes from the registry and the messages.
 """
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import NO_VERSION, Field, fields_of
 from tidelog.protocol.wire.types import ZERO_UUID, Array, WireType
 
-__all__ = ["describe", "main"]
+__all__ = ["describe"]
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
 REGENERATE = "make docs"
 
 _INTRODUCTION = f"""\
@@ -103,22 +100,3 @@ def _default(field: Field) -> str:
     if value == ZERO_UUID:
         return "zero"
     return "all defaults" if hasattr(value, "__wire_fields__") else f"`{json.dumps(value)}`"
-
-
-def main(arguments: list[str]) -> int:
-    """Write the document, or with --check tell whether it is up to date; give the exit status."""
-    text = describe()
-    if arguments == ["--check"]:
-        if DOCUMENT.exists() and DOCUMENT.read_text(encoding="utf-8") == text:
-            return 0
-        print(f"{DOCUMENT} is out of date: {REGENERATE}", file=sys.stderr)
-        return 1
-    if arguments:
-        print("usage: python -m tidelog.protocol.describe [--check]", file=sys.stderr)
-        return 2
-    DOCUMENT.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, Unpack
 
+from tidelog.broker.control_protocol import FaultOptions
 from tidelog.testing.clock import Ask
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
@@ -54,47 +55,14 @@ class Faults:
         self._ask = ask
 
     def next(
-        self,
-        api: Apis,
-        *,
-        times: int = 1,
-        error: str | int | None = None,
-        topic: TopicLike = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        group: str | None = None,
-        delay_ms: int = 0,
-        drop: Literal["", "before", "after"] = "",
-        truncate: bool = False,
-        throttle_ms: int = 0,
-        unanswered: bool = False,
+        self, api: Apis, *, topic: TopicLike = None, times: int = 1, **options: Unpack[FaultOptions]
     ) -> Fault:
         """Have the next request, or the next so many `times`, go wrong."""
-        return self._set(
-            api, times=times, error=error, topic=topic, partition=partition, client_id=client_id, group=group,
-            delay_ms=delay_ms, drop=drop, truncate=truncate, throttle_ms=throttle_ms, unanswered=unanswered,
-        )  # fmt: skip
+        return self._set(api, topic, options, times=times)
 
-    def always(
-        self,
-        api: Apis,
-        *,
-        error: str | int | None = None,
-        topic: TopicLike = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        group: str | None = None,
-        delay_ms: int = 0,
-        drop: Literal["", "before", "after"] = "",
-        truncate: bool = False,
-        throttle_ms: int = 0,
-        unanswered: bool = False,
-    ) -> Fault:
+    def always(self, api: Apis, *, topic: TopicLike = None, **options: Unpack[FaultOptions]) -> Fault:
         """Have every request go wrong, until the fault is cleared."""
-        return self._set(
-            api, times=None, error=error, topic=topic, partition=partition, client_id=client_id, group=group,
-            delay_ms=delay_ms, drop=drop, truncate=truncate, throttle_ms=throttle_ms, unanswered=unanswered,
-        )  # fmt: skip
+        return self._set(api, topic, options, times=None)
 
     def chance(
         self,
@@ -102,28 +70,16 @@ class Faults:
         probability: float,
         seed: int = 0,
         *,
-        times: int | None = None,
-        error: str | int | None = None,
         topic: TopicLike = None,
-        partition: int | None = None,
-        client_id: str | None = None,
-        group: str | None = None,
-        delay_ms: int = 0,
-        drop: Literal["", "before", "after"] = "",
-        truncate: bool = False,
-        throttle_ms: int = 0,
-        unanswered: bool = False,
+        times: int | None = None,
+        **options: Unpack[FaultOptions],
     ) -> Fault:
         """Have requests go wrong by chance: above 0, up to 1. The same requests and seed give the same faults."""
-        return self._set(
-            api, probability=probability, seed=seed, times=times, error=error, topic=topic, partition=partition,
-            client_id=client_id, group=group, delay_ms=delay_ms, drop=drop, truncate=truncate,
-            throttle_ms=throttle_ms, unanswered=unanswered,
-        )  # fmt: skip
+        return self._set(api, topic, options, times=times, probability=probability, seed=seed)
 
-    def _set(self, api: Apis, *, topic: TopicLike, **what: Any) -> Fault:
+    def _set(self, api: Apis, topic: TopicLike, options: FaultOptions, **when: Any) -> Fault:
         apis = api if isinstance(api, str) else list(api)
-        answer = self._ask("fault", api=apis, topic=_name(topic), **what)
+        answer = self._ask("fault", api=apis, topic=_name(topic), **when, **options)
         return Fault(answer["fault"], self)
 
     def move_coordinator(self, group: str | None = None) -> None:

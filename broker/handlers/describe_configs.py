@@ -22,7 +22,7 @@ from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
 from tidelog.broker.work import SHORT, Stopping, Work, anywhere, reader
-from tidelog.config.described import Described
+from tidelog.config.table import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

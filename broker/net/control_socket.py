@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidelog.broker.control import Control
-from tidelog.broker.control_path import LINE_BYTES_MAX, NAME, reached
+from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, reached
 from tidelog.storage import files
 
 # How many may connect in a turn of the loop: who finds no place has his connection refused at once.

@@ -1,10 +1,16 @@
-"""`tidelog test-control`: what its command lines take."""
+"""`tidelog test-control`: what its command lines take.
 
+Each function here makes the arguments of a command of the control channel from those of the command line.
+"""
+
+from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from tidelog.broker.control_protocol import FaultOptions, Param
 from tidelog.cli.verbs.arguments import TIME_HELP, Json, sent
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 
@@ -13,164 +19,161 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+Arguments = dict[str, Any]
+
 DataDir = Annotated[Path | None, typer.Option(help="The data folder of the broker; default: as for serve.")]
 Time = Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.", show_default=False)]
-Span = Annotated[str, typer.Argument(metavar="SPAN", help="48h, 1h30m, 500ms ...", show_default=False)]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", callback=sent, show_default=False)]
 Number = Annotated[int, typer.Option("--partition", "-p", min=0, max=INT_MAX, help="The partition.")]
 Group = Annotated[str | None, typer.Option("--group", "-g", callback=sent, help="Only for this group.")]
-Milliseconds = Annotated[int, typer.Option(metavar="MS", min=0, max=LONG_MAX)]
 
 
-@app.command()
-def hello(data_dir: DataDir = None, as_json: Json = False) -> int:
+def _command(
+    name: str, options: tuple[Parameter, ...] = ()
+) -> Callable[[Callable[..., Arguments]], Callable[..., Arguments]]:
+    """Make a verb of a function: it takes these options too, and those that say which broker is asked."""
+
+    def add(arguments_of: Callable[..., Arguments]) -> Callable[..., Arguments]:
+        def verb(*, data_dir: DataDir = None, as_json: Json = False, **words: Any) -> int:
+            from tidelog.cli.control import run
+
+            return run(data_dir, as_json, name, **arguments_of(**words))
+
+        where = list(signature(verb).parameters.values())[:2]
+        own = [each for each in signature(arguments_of).parameters.values() if each.kind != each.VAR_KEYWORD]
+        verb.__signature__ = signature(verb).replace(parameters=[*own, *options, *where])  # type: ignore[attr-defined]
+        app.command(name.replace("_", "-"), help=arguments_of.__doc__)(verb)
+        return arguments_of
+
+    return add
+
+
+def _option(name: str, annotation: Any) -> Parameter:
+    """Return a declared option of a fault as one of the command line."""
+    declared, param = get_args(annotation)
+    assert isinstance(param, Param)
+    kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
+    flags = [f"--{name.replace('_', '-')}", *([param.short] if param.short else [])]
+    option = typer.Option(
+        *flags,
+        metavar=param.metavar,
+        min=param.at_least,
+        max=param.at_most,
+        callback=sent if kind is str else None,
+        help=param.help,
+    )
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+_FAULT_OPTIONS = tuple(
+    _option(name, annotation)
+    for name, annotation in get_type_hints(FaultOptions, include_extras=True).items()
+)
+
+
+@_command("hello")
+def hello() -> Arguments:
     """Show where the broker listens, and what it is."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "hello")
+    return {}
 
 
-@app.command()
-def now(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("now")
+def now() -> Arguments:
     """Show the broker's time, after it has done all work that is due."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "now")
+    return {}
 
 
-@app.command()
+@_command("hold")
 def hold(
     time: Annotated[
         str | None, typer.Argument(metavar="[TIME]", help=f"{TIME_HELP}. Default: now.", show_default=False)
     ] = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Arguments:
     """Hold the clock."""
-    from tidelog.cli.control import run, run_at
-
-    return run(data_dir, as_json, "hold") if time is None else run_at(data_dir, as_json, "hold", time)
+    return {"at_ms": time}
 
 
-@app.command("set")
-def set_clock(time: Time, data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("set")
+def set_clock(time: Time) -> Arguments:
     """Move the clock to a time, on or back, and hold it there."""
-    from tidelog.cli.control import run_at
-
-    return run_at(data_dir, as_json, "set", time)
+    return {"at_ms": time}
 
 
-@app.command()
-def advance(span: Span, data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("advance")
+def advance(
+    span: Annotated[str, typer.Argument(metavar="SPAN", help="48h, 1h30m, 500ms ...", show_default=False)],
+) -> Arguments:
     """Move the clock forward and hold it there; all work due by then is done when this returns."""
-    from tidelog.cli.control import run
     from tidelog.cli.time_options import duration_ms
 
-    return run(data_dir, as_json, "advance", ms=duration_ms("SPAN", span))
+    return {"ms": duration_ms("SPAN", span)}
 
 
-@app.command()
-def release(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("release")
+def release() -> Arguments:
     """Let the clock run again, by the system's time."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "release")
+    return {}
 
 
-@app.command()
+@_command("fault", _FAULT_OPTIONS)
 def fault(
     api: Annotated[
         list[str],
         typer.Argument(metavar="API...", help="produce, fetch, ListOffsets ...", show_default=False),
     ],
-    error: Annotated[str | None, typer.Option(metavar="ERROR", help="Kafka's name of an error.")] = None,
     topic: Annotated[str | None, typer.Option(callback=sent, help="Only for this topic.")] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Only for this partition of it."),
-    ] = None,
-    client_id: Annotated[str | None, typer.Option(callback=sent, help="Only for this client.")] = None,
-    group: Group = None,
     times: Annotated[int, typer.Option(min=1, max=INT_MAX, help="How often.")] = 1,
     always: Annotated[bool, typer.Option("--always", help="Until it is cleared.")] = False,
     probability: Annotated[float, typer.Option(help="How likely, above 0 and up to 1.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, max=LONG_MAX, help="Of chance.")] = 0,
-    delay_ms: Milliseconds = 0,
-    drop: Annotated[
-        str, typer.Option(metavar="WHEN", help="The connection: before or after the request is carried out.")
-    ] = "",
-    truncate: Annotated[bool, typer.Option("--truncate", help="Send half the answer.")] = False,
-    throttle_ms: Milliseconds = 0,
-    unanswered: Annotated[bool, typer.Option("--unanswered", help="Send no answer.")] = False,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> int:
+    **options: Any,
+) -> Arguments:
     """Make the next requests fail: with an error, a delay, a closed connection or a missing answer."""
-    from tidelog.cli.control import run
-
-    return run(
-        data_dir, as_json, "fault", api=api, error=error, topic=topic, partition=partition, client_id=client_id,
-        group=group, times=None if always else times, probability=probability, seed=seed, delay_ms=delay_ms,
-        drop=drop, truncate=truncate, throttle_ms=throttle_ms, unanswered=unanswered,
-    )  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    when = {"times": None if always else times, "probability": probability, "seed": seed}
+    return {"api": api, "topic": topic, **when, **given}
 
 
-@app.command("faults-seen")
-def faults_seen(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("faults_seen")
+def faults_seen() -> Arguments:
     """Show each fault that was applied."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "faults_seen")
+    return {}
 
 
-@app.command("clear-faults")
+@_command("clear_faults")
 def clear_faults(
     fault: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only this one.")] = None,
     seen: Annotated[bool, typer.Option("--seen", help="Forget those that were applied, too.")] = False,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Arguments:
     """Remove all faults, a full disk too."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "clear_faults", fault=fault, seen=seen)
+    return {"fault": fault, "seen": seen}
 
 
-@app.command("move-coordinator")
-def move_coordinator(group: Group = None, data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("move_coordinator")
+def move_coordinator(group: Group = None) -> Arguments:
     """Tell each connected client once to look up the coordinator of its group again."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "move_coordinator", group=group)
+    return {"group": group}
 
 
-@app.command("raise-leader-epoch")
-def raise_leader_epoch(
-    topic: Name, partition: Number = 0, data_dir: DataDir = None, as_json: Json = False
-) -> int:
+@_command("raise_leader_epoch")
+def raise_leader_epoch(topic: Name, partition: Number = 0) -> Arguments:
     """Begin a new leader epoch of a partition, as after an election."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "raise_leader_epoch", topic=topic, partition=partition)
+    return {"topic": topic, "partition": partition}
 
 
-@app.command("fill-disk")
-def fill_disk(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("fill_disk")
+def fill_disk() -> Arguments:
     """Refuse writes as a full disk does."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "fill_disk")
+    return {}
 
 
-@app.command("free-disk")
-def free_disk(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("free_disk")
+def free_disk() -> Arguments:
     """Accept writes again after fill-disk."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "free_disk")
+    return {}
 
 
-@app.command("create-topic")
+@_command("create_topic")
 def create_topic(
     topic: Name,
     partitions: Annotated[
@@ -181,42 +184,26 @@ def create_topic(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", callback=sent, help="Set a topic option; may be repeated."),
     ] = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> int:
+) -> Arguments:
     """Create a topic."""
-    from tidelog.cli.control import run
     from tidelog.cli.named_values import parse_options
 
-    return run(
-        data_dir,
-        as_json,
-        "create_topic",
-        name=topic,
-        partitions=partitions,
-        config=parse_options(option or []),
-    )
+    return {"name": topic, "partitions": partitions, "config": parse_options(option or [])}
 
 
-@app.command("delete-topic")
-def delete_topic(topic: Name, data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("delete_topic")
+def delete_topic(topic: Name) -> Arguments:
     """Delete a topic."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "delete_topic", name=topic)
+    return {"name": topic}
 
 
-@app.command()
-def roll(data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("roll")
+def roll() -> Arguments:
     """Begin a new segment in each log whose active segment is not empty."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "roll")
+    return {}
 
 
-@app.command()
-def offsets(topic: Name, partition: Number = 0, data_dir: DataDir = None, as_json: Json = False) -> int:
+@_command("offsets")
+def offsets(topic: Name, partition: Number = 0) -> Arguments:
     """Show where the log of a partition begins, and where its next record goes."""
-    from tidelog.cli.control import run
-
-    return run(data_dir, as_json, "offsets", topic=topic, partition=partition)
+    return {"topic": topic, "partition": partition}

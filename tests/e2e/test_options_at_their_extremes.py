@@ -9,8 +9,9 @@ import pytest
 from tests.support.broker import Broker
 from tests.support.raw_client import RawClient
 from tidelog.config import machine
+from tidelog.config.inert import BROKER_INERT
 from tidelog.config.kinds import BOOL
-from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS
+from tidelog.config.options import BROKER_OPTIONS
 from tidelog.config.table import Option
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.incremental_alter_configs import (
@@ -22,7 +23,7 @@ from tidelog.protocol.records.build import Record, build_batch
 
 pytestmark = pytest.mark.e2e
 
-DYNAMIC = {name: row for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items() if row.is_dynamic}
+DYNAMIC = {name: row for name, row in {**BROKER_OPTIONS, **BROKER_INERT}.items() if row.is_dynamic}
 INCREMENTAL_ALTER_CONFIGS, BROKER = 44, 4
 SET, DELETE = 0, 1
 BUFFER = "log.cleaner.dedupe.buffer.size"

@@ -14,7 +14,7 @@ from tests.integration.test_handlers import make_topic
 from tests.support.logs import batch, open_log
 from tests.support.paths import KAFKA_WRITTEN
 from tests.support.served import Connect, Serve, connect, serve
-from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read_topics
+from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.compression import GZIP
@@ -398,23 +398,23 @@ async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connec
 def test_a_catalogue_is_read_beside_its_writer_and_not_in_the_midst_of_a_change(tmp_path: Path) -> None:
     path = tmp_path / "catalog.sqlite"
     with pytest.raises(CatalogError, match="there is no catalogue"):
-        read_topics(path)
+        read(path)
     catalog = Catalog(path)
     catalog.add_topic(TopicRecord("t", bytes(15) + b"x", 2, {"retention.ms": "5"}))
-    assert read_topics(path) == catalog.topics()
+    assert read(path).topics == catalog.topics()
     journal = tmp_path / "catalog.sqlite-journal"
     catalog.close()
     journal.write_bytes(b"half a change")
     with pytest.raises(CatalogError, match="it is being changed"):
-        read_topics(path)
+        read(path)
     journal.write_bytes(bytes(100) + b"a change that was committed")
-    assert [topic.name for topic in read_topics(path)] == ["t"]
+    assert [topic.name for topic in read(path).topics] == ["t"]
     journal.unlink()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 9")
     db.close()
     with pytest.raises(CatalogError, match="schema 9"):
-        read_topics(path)
+        read(path)
     path.write_bytes(b"nothing of the kind" * 100)
     with pytest.raises(CatalogError, match="not a catalogue"):
-        read_topics(path)
+        read(path)

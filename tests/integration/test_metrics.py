@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from scripts import docs
 
 from tests.support import strategies
 from tests.support.group_member import GroupMember
@@ -18,7 +19,7 @@ from tests.support.logs import NOW, batch, fill, new_shared, open_log
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.cleaners import Figures
-from tidelog.broker.metrics import collect, describe, table
+from tidelog.broker.metrics import collect, table
 from tidelog.broker.metrics.collect import Collector
 from tidelog.broker.metrics.exposition import heading, histogram, labels, text
 from tidelog.broker.metrics.health import health
@@ -573,18 +574,4 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     held = set(re.findall(r'^tidelog_held_bytes\{kind="(\w+)"', exposed, re.MULTILINE))
     assert held == set(re.findall(r"`(\w+)`", table.HELD.doc))
     process = {name for name in told if name.startswith("process_")}
-    assert all(f"`{name}`" in describe.page() for name in process)
-
-
-def test_check_tells_a_stale_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(describe, "PAGE", tmp_path / "metrics.md")
-    assert describe.main(["--check"]) == 1
-    assert describe.main([]) == 0
-    assert describe.main(["--check"]) == 0
-    assert "tidelog_group_lag_seconds" in (tmp_path / "metrics.md").read_text()
-    (tmp_path / "metrics.md").write_text("edited by hand")
-    assert describe.main(["--check"]) == 1
-    assert "make docs" in capsys.readouterr().err
-    assert describe.main(["--nonsense"]) == 2
+    assert all(f"`{name}`" in docs.metrics_page() for name in process)

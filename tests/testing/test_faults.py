@@ -3,8 +3,11 @@
 import asyncio
 import select
 import time
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -12,13 +15,15 @@ from kafka.errors import KafkaError
 
 from tests.support.raw_client import FETCH, METADATA, PRODUCE, PeerClosedError, RawClient, produce_request
 from tests.support.tested import batch_at, member, raw, values
-from tidelog.broker import faults
+from tidelog.broker import faults as broker_faults
 from tidelog.broker.clock import Clock as BrokerClock
+from tidelog.broker.control_protocol import FaultOptions
+from tidelog.broker.running import Running
 from tidelog.broker.timers import Timers
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.heartbeat import HEARTBEAT as HEARTBEAT_API
-from tidelog.protocol.messages.heartbeat import HeartbeatRequest
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from tidelog.testing import Broker, Clock, ControlError, Faults, Topic
@@ -437,21 +442,30 @@ def test_a_fetch_by_id_that_fails_is_not_waited_for(
     assert response.responses[0].partitions[0].error_code == NOT_LEADER
 
 
-async def test_nothing_is_held_for_a_client_that_has_left() -> None:
+@pytest.mark.parametrize("what", [{"delay_ms": 1000}, {"unanswered": True}], ids=str)
+async def test_nothing_is_held_for_a_client_that_has_left(what: FaultOptions) -> None:
     loop, clock = asyncio.get_running_loop(), BrokerClock()
-    timers = Timers(loop, clock)
-    held = faults._Held(loop)
-    delayed = faults._Delay(held, timers, 1000)
-    unanswered = faults._Unanswered(held)
-    assert held.answers == {delayed, unanswered}
-    delayed.cancel()
-    unanswered.cancel()
-    assert not held.answers
-    assert delayed._timer.callback is None
-    for each in (delayed, unanswered):
-        each.hurry()
-        await asyncio.sleep(0)
-        assert each.response is None
+    clock.hold()
+    faults = broker_faults.Faults(loop, clock, Timers(loop, clock))
+    faults.add("heartbeat", **what)
+    handle = faults.handle_of(HEARTBEAT_API, lambda *_: HeartbeatResponse(error_code=0))
+    session: Any = Mock(client_id=None, peer="here")
+    request = HeartbeatRequest(group_id="its", generation_id=1, member_id="m")
+    waits = Running(Mock(), None, handle(session, request, 4))
+    assert waits.begin() is waits
+    left = weakref.ref(session)
+    waits.cancel()
+    del session
+    assert left() is None
+    clock.set(clock.now_ms() + 1000)
+    faults.clear()
+    await asyncio.sleep(0)
+    assert waits.response is None
+
+
+def test_each_option_of_a_fault_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    assert not [name for name in FaultOptions.__annotations__ if f"`{name}" not in page]
 
 
 def test_a_disk_is_free_once_the_faults_are_cleared(

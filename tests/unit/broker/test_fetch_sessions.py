@@ -17,7 +17,6 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.fetch_sessions import (
-    LAST_EPOCH,
     PARTITIONS_MAX,
     SESSION_BYTES,
     TELLS,
@@ -346,57 +345,6 @@ def test_a_partition_that_is_there_and_fails_is_looked_at_again() -> None:
     assert told(world.poll(session, 2)) == [1], "that it does not any more"
 
 
-def test_the_end_of_an_error_is_told() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    topic = world.topics.by_name.pop("t")
-    world.topics.changes += 1
-    assert told(world.poll(session, 1)) == [0, 1, 2]
-    world.topics.by_name["t"] = topic
-    assert told(world.poll(session, 2)) == [0, 1, 2], "though their numbers are as they were before it"
-    assert told(world.poll(session, 3)) == []
-
-
-def test_a_topic_that_was_made_again_is_read_anew() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    world.make("t", 3)
-    world.grow(1)
-    assert with_records(world.poll(session, 1)) == [1]
-    assert told(world.poll(session, 2, {1: 1})) == []
-    world.grow(0)
-    assert with_records(world.poll(session, 3)) == [0], "the new partitions are watched"
-
-
-def test_where_a_log_starts_is_told() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    cast(Any, world.partition(1).log).log_start_offset = 5
-    assert told(world.poll(session, 1)) == [], "not before the log says that it has moved"
-    world.shared.start_moves += 1
-    assert told(world.poll(session, 2)) == [1]
-    assert told(world.poll(session, 3)) == []
-
-
-def test_the_last_stable_offset_is_told() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    log = cast(Any, world.partition(0).log)
-    log.last_stable_offset = -7
-    assert told(world.poll(session, 1, {0: 0})) == [0]
-    assert told(world.poll(session, 2, {0: 0})) == []
-
-
-def test_another_isolation_level_is_another_end() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    world.poll(session, 1, isolation_level=1)
-    cast(Any, world.partition(0).log).high_watermark += 1  # of a transaction that is open
-    assert told(world.poll(session, 2, isolation_level=1)) == []
-    assert with_records(world.poll(session, 3, isolation_level=0)) == [0]
-    assert told(world.poll(session, 4, {0: 1}, isolation_level=0)) == []
-
-
 def test_where_a_reader_parts_from_the_log_it_is_told_each_time() -> None:
     world = World()
     session = world.open(EVERY).session_id
@@ -409,22 +357,6 @@ def test_where_a_reader_parts_from_the_log_it_is_told_each_time() -> None:
     assert len(request.topics) == 1
 
 
-def test_partitions_are_added_and_forgotten() -> None:
-    world = World()
-    session = world.open({0: 0}).session_id
-    assert told(world.poll(session, 1, {1: 0, 2: 0})) == [1, 2]
-    assert told(world.poll(session, 2, forgotten_topics_data=forgotten(0, 1, 7))) == []
-    for index in EVERY:
-        world.grow(index)
-    assert told(world.poll(session, 3)) == [2]
-    assert [world.partition(index).waiters.count for index in EVERY] == [0, 0, 0]
-    gone = world.poll(session, 4, forgotten_topics_data=forgotten(2))
-    assert gone == ErrorCode.NONE, "its last is forgotten: it is closed, and this answered without it"
-    assert (len(world.sessions), world.sessions.held_bytes) == (0, 0)
-    assert world.poll(session, 5) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert world.open({}).session_id == 0, "of nothing there is no session"
-
-
 def test_a_partition_that_is_named_twice_is_kept_once() -> None:
     world = World()
     request = fetch("t", {0: 0})
@@ -434,35 +366,6 @@ def test_a_partition_that_is_named_twice_is_kept_once() -> None:
     assert told(opened) == [0]
     assert world.partition(0).waiters.count == 1
     assert told(world.poll(opened.session_id, 1)) == []
-
-
-def test_a_request_that_is_not_the_next_of_its_session_is_refused() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    assert world.poll(session ^ 1, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    for epoch in (2, -3):
-        assert world.poll(session, epoch) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert world.poll(session, 1, by_id=True) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    assert told(world.poll(session, 1)) == [], "it is still the next"
-    assert world.poll(session, 1) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-
-
-def test_the_last_epoch_is_followed_by_the_first() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    world.sessions._sessions[session].epoch = LAST_EPOCH
-    assert told(world.poll(session, LAST_EPOCH)) == []
-    assert told(world.poll(session, 1)) == []
-
-
-def test_a_closed_session_leaves_nothing_behind() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    assert [world.partition(index).waiters.count for index in EVERY] == [1, 1, 1]
-    world.sessions.close(session)
-    world.sessions.close(session)
-    assert [world.partition(index).waiters.count for index in EVERY] == [0, 0, 0]
-    assert (len(world.sessions), world.sessions.held_bytes) == (0, 0)
 
 
 # -- who waits --------------------------------------------------------------------------------------------------
@@ -513,19 +416,6 @@ def test_a_fetch_that_waits_is_answered_when_a_partition_goes_away() -> None:
     world.loop.run()
     assert waiter.response == "answer"
     assert told(asked.answer(world.read(fetch("t", {1: 0}), False, 1))) == [1]
-
-
-def test_a_later_request_ends_the_one_that_waits() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    asked, _ = world.begin(session, 1)
-    waiter = park(world, asked)
-    later, request = world.begin(session, 2)
-    world.loop.run()
-    assert waiter.response == "answer"
-    late = asked.answer([])
-    assert (late.error_code, late.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session)
-    assert told(later.answer(world.read(request, False, 1))) == []
 
 
 def test_the_end_of_a_session_ends_the_request_that_waits() -> None:
@@ -653,15 +543,6 @@ def test_a_larger_one_takes_the_place_of_the_smallest_that_is_not_new() -> None:
     assert told(world.poll(large, 2)) == []
 
 
-def test_the_time_after_which_one_may_go_is_an_option() -> None:
-    world = World(
-        max_incremental_fetch_session_cache_slots="1", min_incremental_fetch_session_eviction_ms="5"
-    )
-    world.open(EVERY)
-    world.clock.advance(milliseconds=6)
-    assert world.open(EVERY).session_id
-
-
 LIMIT_BYTES = 20 * LITTLE_BYTES
 NAMED_BYTES = SESSION_BYTES + TOPIC_BYTES + getsizeof("t")
 MOST = (LIMIT_BYTES // 2 - NAMED_BYTES) // WATCHED_BYTES  # in one session: half is for one address
@@ -725,19 +606,6 @@ def test_where_all_is_held_the_unused_of_other_addresses_go() -> None:
         assert world.open(EVERY, address="elsewhere").session_id
     world.clock.advance(seconds=121)
     assert world.open(dict.fromkeys(range(MOST // 2), 0), address="new").session_id
-
-
-def test_topics_that_come_have_all_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    compared, find = [], FetchSessions._find
-    monkeypatch.setattr(
-        FetchSessions, "_find", lambda sessions, *asked: compared.append(asked) or find(sessions, *asked)
-    )
-    world.make("other", 1)
-    for epoch in (1, 2, 3):
-        assert told(world.poll(session, epoch)) == []
-        assert len(compared) == len(EVERY)
 
 
 def test_one_request_names_no_more_partitions_than_a_session_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tidelog.config import machine
-from tidelog.config.described import Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, TOPIC_INERT, reason
 from tidelog.config.kinds import DOUBLE, Listener
 from tidelog.config.load import SPELLINGS, load
-from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.table import Source
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 # What a Kafka 4 broker tells of itself, by topic name; rows where we differ are not here.
@@ -439,7 +439,7 @@ def test_what_does_nothing_is_told_with_what_it_was_given_or_what_is_so_here() -
 
 @pytest.mark.parametrize("name", BROKER_INERT)
 def test_what_is_told_of_an_option_that_does_nothing_may_be_written(name: str) -> None:
-    row = INERT_OPTIONS[name]
+    row = BROKER_INERT[name]
     if row.default is not None:
         assert row.text(row.read(str(row.default_text))) == row.default_text
 

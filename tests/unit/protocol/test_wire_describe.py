@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from scripts import docs
 
 from tidelog.protocol import describe
 from tidelog.protocol.registry import APIS
@@ -17,18 +18,17 @@ def test_every_api_and_field_is_described() -> None:
     assert "| `cluster_id` | string | 12+ | 12+ | `null` | 0 (12+) | yes |" in text
 
 
-def test_check_tells_a_stale_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(describe, "DOCUMENT", tmp_path / "protocol.md")
-    assert describe.main(["--check"]) == 1
-    assert describe.main([]) == 0
-    assert describe.main(["--check"]) == 0
+def test_check_tells_a_stale_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert docs.main(["--check"], tmp_path) == 1
+    assert docs.main([], tmp_path) == 0
+    assert docs.main(["--check"], tmp_path) == 0
+    assert "tidelog_group_lag_seconds" in (tmp_path / "metrics.md").read_text()
     (tmp_path / "protocol.md").write_text("edited by hand")
-    assert describe.main(["--check"]) == 1
-    assert "make docs" in capsys.readouterr().err
-    assert describe.main(["--nonsense"]) == 2
+    capsys.readouterr()
+    assert docs.main(["--check"], tmp_path) == 1
+    assert capsys.readouterr().err == f"{tmp_path}/protocol.md is out of date: make docs\n"
+    assert docs.main(["--nonsense"]) == 2
 
 
-def test_the_document_in_the_repository_is_up_to_date() -> None:
-    assert describe.main(["--check"]) == 0
+def test_the_pages_in_the_repository_are_up_to_date() -> None:
+    assert docs.main(["--check"], Path(__file__).parents[2] / "docs") == 0

@@ -1,0 +1,66 @@
+"""What both ends of the control channel share: its socket in the data folder, and the options of a fault.
+
+`broker.control` answers commands; `testing` and `tidelog test-control` send them. A fault's options are declared once,
+here: the Python API and the command line take them, and the broker checks them. Loads nothing else of the broker's, so
+that a test starts quickly.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+from tidelog.config.kinds import INT_MAX
+
+NAME = ".control"
+# The longest command or answer.
+LINE_BYTES_MAX = 1 << 20
+# The longest path of a socket that the system accepts.
+_PATH_MAX = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """What the command line shows of an option, and the least and largest number that it takes."""
+
+    help: str
+    metavar: str | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+    short: str = ""
+
+
+class FaultOptions(TypedDict, total=False):
+    """Which requests to an API a fault is for, and what it does to them.
+
+    Its topic is beside these: Python code may give it as an object.
+    """
+
+    partition: Annotated[int | None, Param("Only for this partition of the topic.", None, 0, INT_MAX, "-p")]
+    client_id: Annotated[str | None, Param("Only for this client.")]
+    group: Annotated[str | None, Param("Only for this group.", short="-g")]
+    error: Annotated[str | int | None, Param("Answer with this error, by Kafka's name.", "ERROR")]
+    delay_ms: Annotated[int, Param("Begin the request so much later.", "MS", 0, INT_MAX)]
+    drop: Annotated[
+        Literal["", "before", "after"],
+        Param("Close the connection: before or after the request is carried out.", "WHEN"),
+    ]
+    truncate: Annotated[bool, Param("Send half the answer, and close the connection.")]
+    # Responses hold it in 32 bits.
+    throttle_ms: Annotated[int, Param("Answer that the client is throttled.", "MS", 0, INT_MAX)]
+    unanswered: Annotated[bool, Param("Send no answer.")]
+
+
+@contextmanager
+def reached(path: Path) -> Iterator[str]:
+    """Give a name of a socket that is short enough, however long its path is."""
+    if len(os.fsencode(path)) <= _PATH_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)  # noqa: TID251  (to name it, not to read it)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
