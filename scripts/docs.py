@@ -1,6 +1,8 @@
 """Generates the pages of docs/ that are made from declarations: `python scripts/docs.py [--check]`."""
 
+import ast
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -113,6 +115,17 @@ METRICS_OF_PROCESS = """\
 """
 
 
+MODULES = """\
+# Modules
+
+Generated from the import contracts in `pyproject.toml` and the first line of each module by `make docs`.
+
+In a table with layers a module may import those of later layers, and none of its own or of an earlier one.
+"""
+EACH_AN_API = ("protocol/messages", "broker/handlers")
+ROOMS = ("protocol", "storage", "broker", "pipeline", "cli", "config", "testing")
+
+
 def options_page() -> str:
     """Return the text of docs/config.md."""
     parts = [
@@ -130,11 +143,56 @@ def metrics_page() -> str:
     return "\n".join([METRICS, *_groups_of_metrics(), METRICS_OF_PROCESS])
 
 
+def modules_page() -> str:
+    """Return the text of docs/modules.md."""
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    layers = {row["containers"][0]: row["layers"] for row in contracts if "containers" in row}
+    parts = [MODULES]
+    for room in ROOMS:
+        for folder in sorted(
+            {path.parent for path in Path(room).rglob("*.py") if "_" not in path.parent.name}
+        ):
+            name = "tidelog." + ".".join(folder.parts)
+            if folder.as_posix() in EACH_AN_API:
+                inside = "One module for each API: [compatibility.md](compatibility.md) lists them.\n"
+            else:
+                inside = _layer_rows(folder, layers[name]) if name in layers else _module_rows(folder)
+            parts.append(f"## {folder.as_posix()}\n\n{_first_line(folder / '__init__.py')}\n\n{inside}")
+    return "\n".join(parts)
+
+
+def _layer_rows(folder: Path, layers: list[str]) -> str:
+    rows = "".join(
+        f"| {number} | `{module.strip()}` | {_first_line(_file_of(folder, module.strip()))} |\n"
+        for number, layer in enumerate(layers, 1)
+        for module in layer.split("|")
+    )
+    return f"| Layer | Module | What it does |\n|---|---|---|\n{rows}"
+
+
+def _module_rows(folder: Path) -> str:
+    files = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
+    rows = "".join(f"| `{path.stem}` | {_first_line(path)} |\n" for path in files)
+    return f"| Module | What it does |\n|---|---|\n{rows}"
+
+
+def _file_of(folder: Path, module: str) -> Path:
+    path = folder.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _first_line(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return " ".join(doc.split("\n\n")[0].split()).replace("|", "\\|")
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "config.md": options_page,
     "protocol.md": protocol.describe,
     "compatibility.md": compatibility.page,
     "metrics.md": metrics_page,
+    "modules.md": modules_page,
 }
 
 
