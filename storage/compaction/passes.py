@@ -237,7 +237,9 @@ class _Pass:
                 self._structural(partial(self._note_clean, group[0], copy.segment, clean_to, met))
             else:
                 copy.finish(what_stays, clean_to)
-                self._structural(partial(swap, log, copy, self._cuts))
+                if not self._structural(partial(swap, log, copy, self._cuts)):
+                    copy.drop()  # Retention took some of it; what is left is due in the next pass.
+                    return
         except BaseException:
             copy.drop()
             raise

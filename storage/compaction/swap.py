@@ -38,20 +38,22 @@ _log = logging.getLogger(__name__)
 
 
 class Outdated(StorageError):
-    """The segments that were copied are not those of the log any more: nothing was done."""
+    """The log was cut, or failed, since its segments were copied: nothing was done."""
 
 
-def swap(log: Log, copy: Copy, cuts: int) -> None:
-    """Put a copy, which is on disk, in the place of its group. Maintenance thread.
+def swap(log: Log, copy: Copy, cuts: int) -> bool:
+    """Put a copy, which is on disk, in the place of its group; return whether the group was still there.
 
-    Outdated, where the log was cut since it had been cut so often, too; or OSError before anything is decided: then the
-    copy is to be dropped.
+    Retention may have deleted segments of the group meanwhile. Outdated where the log was cut since it had been cut
+    `cuts` times, or OSError before anything is decided. In all three cases the copy is to be dropped. Called on the
+    maintenance thread.
     """
     group, segment = copy.group, copy.segment
     with log.judging:
-        is_cut = cuts != log.durability.cuts
-        if is_cut or not _is_in(group, log.segments) or log.health.failure is not None:
+        if cuts != log.durability.cuts or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
+        if not _is_in(group, log.segments):
+            return False
         _sync(log)
         _rename(log.directory, segment.base_offset, SIDECARS, CLEANED, SWAP)
         _sync(log)
@@ -74,6 +76,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> None:
                     f"compacted segments could not be put in place ({error}); free space in {log.directory}",
                     partial(_again, log, finish),
                 )
+    return True
 
 
 def _is_in(group: list[Segment], segments: tuple[Segment, ...]) -> bool:

@@ -317,11 +317,31 @@ def test_a_pass_that_retention_meets_ends_without_an_error(
     start = log.segments[-2].base_offset
     log.advance_start(start)
     enforce_retention(log, NOW + 10)
-    with contextlib.suppress(swap.Outdated):  # the copy was made of what is gone
-        finished(going)
+    finished(going)
     latest_stays(log, [row for row in before if row.offset >= start])
     clean_all(log, NOW + 11)
     latest_stays(log, [row for row in before if row.offset >= start])
+
+
+def test_a_pass_goes_on_with_the_other_groups_where_retention_took_a_segment_of_one(tmp_path: Path) -> None:
+    log = filled(tmp_path / "topic-0", segments=12, segment_bytes=400)
+    log.durability.flush()
+    due = plan.due(log, NOW + 10, by_yield=False)
+    assert due is not None
+    groups = plan.groups(list(due.candidates), log.segments[:-1], log.config)
+    assert len(groups) > 2
+    start = groups[0][-1].base_offset
+    latest = latest_of([row for row in rows_of(log) if row.offset >= start], log.log_end_offset)
+
+    def structural(step: Callable[[], Any]) -> Any:
+        if log.log_start_offset < start:
+            log.advance_start(start)
+            enforce_retention(log, NOW + 10)
+        return step()
+
+    cleaned = finished(steps_of(log, due, structural=structural))
+    assert cleaned.segments == sum(map(len, groups[1:]))
+    assert latest_of(rows_of(log), log.log_end_offset) == latest
 
 
 @pytest.mark.parametrize("before_swap", [False, True])
