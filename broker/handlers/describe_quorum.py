@@ -52,7 +52,12 @@ def _quorum(node_id: int, now_ms: int) -> PartitionData:
         leader_epoch=LEADER_EPOCH,
         high_watermark=LOG_END_OFFSET,
         current_voters=[
-            ReplicaState(replica_id=node_id, log_end_offset=LOG_END_OFFSET, last_caught_up_timestamp=now_ms)
+            ReplicaState(
+                replica_id=node_id,
+                log_end_offset=LOG_END_OFFSET,
+                last_caught_up_timestamp=now_ms,
+                last_fetch_timestamp=now_ms,
+            )
         ],
     )
 

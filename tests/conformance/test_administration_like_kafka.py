@@ -438,7 +438,14 @@ def test_the_quorum_has_one_voter(sides: Sides, topic: str, version: int) -> Non
             request = quorum.DescribeQuorumRequest(topics=[asked])
             answer = client.ask(quorum.DESCRIBE_QUORUM.key, version, request)
             ((found,),) = [each.partitions for each in answer.topics]
-            voters = [voter.replica_id == found.leader_id for voter in found.current_voters]
+            voters = [
+                (
+                    voter.replica_id == found.leader_id,
+                    voter.last_caught_up_timestamp > START_MS,
+                    voter.last_fetch_timestamp > START_MS,
+                )
+                for voter in found.current_voters
+            ]
             return answer.error_code, found.error_code, voters
 
         return [ask("__cluster_metadata", 0), ask("__cluster_metadata", 1), ask(topic, 0)]

@@ -38,7 +38,7 @@ def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> Non
 
 
 def test_a_test_runs_as_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(f"from kafka import KafkaProducer\n\n\n{PYTEST}")
+    (tmp_path / "test_it.py").write_text(PYTEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
