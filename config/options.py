@@ -350,10 +350,10 @@ class BrokerConfig(GroupOptions):
 
     def advertised(self, name: str, reached_host: str, reached_port: int) -> tuple[str, int]:
         """Return the address to tell a client of listener `name` that reached the broker at `reached_*`."""
-        told = next((listener for listener in self.advertised_listeners if listener.name == name), None)
+        advertised = next((each for each in self.advertised_listeners if each.name == name), None)
         bound = next((listener for listener in self.listeners if listener.name == name), None)
-        if told is not None:
-            return told.host, told.port or reached_port
+        if advertised is not None:
+            return advertised.host, advertised.port or reached_port
         if bound is not None and not bound.is_wildcard:
             return bound.host, reached_port
         return reached_host, reached_port
