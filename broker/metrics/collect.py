@@ -18,7 +18,7 @@ from tidelog.broker.metrics import table
 from tidelog.broker.metrics.exposition import Sample, histogram, labels, text
 from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.metrics.table import Metric
-from tidelog.broker.tallies import BOUNDS_S, Net, Tallies
+from tidelog.broker.tallies import BOUNDS_S, ApiTally, Net, Tallies
 from tidelog.broker.topics import Topic
 from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.error_codes import ErrorCode
@@ -41,20 +41,11 @@ STEP_COMPACTED = 25
 STEP_LINES = 2_000
 
 
-class _Api(NamedTuple):
-    name: str
-    requests: int
-    received_bytes: int
-    sent_bytes: int
-    counts: Sequence[int]
-    sum_s: float
-
-
 class _Seen(NamedTuple):
-    """Copies of what belongs to the event loop."""
+    """What is read on the event loop. The counts of an API go on; each is read once, on the reader thread."""
 
     net: Net
-    apis: list[_Api]
+    apis: list[tuple[str, ApiTally]]
     waiting: int
     held: dict[str, tuple[int, int]]
     topics: tuple[Topic, ...]
@@ -107,17 +98,6 @@ class Collector:
 
     def _look(self) -> _Seen:
         broker = self._broker
-        apis = [
-            _Api(
-                name,
-                each.requests,
-                each.received_bytes,
-                each.sent_bytes,
-                each.times.counts[:],
-                each.times.sum_s,
-            )
-            for name, each in self._tallies.by_name()
-        ]
         net, producers = self._net(), broker.logs.shared.producers
         held = {
             "requests": (net.request_bytes, broker.config.queued_max_request_bytes),
@@ -133,6 +113,7 @@ class Collector:
         held["groups"] = broker.groups.memory.held_bytes, broker.config.group_state_max_bytes
         committed = list(islice(broker.groups.all_committed(), MOST_LAGS))
         uncounted = broker.groups.committed_count - MOST_LAGS if len(committed) == MOST_LAGS else 0
+        apis = list(self._tallies.by_name())
         return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed, max(0, uncounted))
 
     # -- a reader thread -----------------------------------------------------------------------------------------
@@ -160,21 +141,19 @@ class Collector:
             samples.add(table.HELD, held_bytes, label)
             samples.add(table.HELD_MAX, most_bytes, label)
 
-    def _of_requests(self, apis: list[_Api], samples: _Samples) -> None:
-        for api in apis:
-            label = labels(table.REQUESTS.labels, [api.name])
-            samples.add(table.REQUESTS, api.requests, label)
-            samples.add(table.REQUEST_BYTES, api.received_bytes, label)
-            samples.add(table.RESPONSE_BYTES, api.sent_bytes, label)
+    def _of_requests(self, apis: list[tuple[str, ApiTally]], samples: _Samples) -> None:
+        for name, tally in apis:
+            label = labels(table.REQUESTS.labels, [name])
+            samples.add(table.REQUESTS, tally.requests, label)
+            samples.add(table.REQUEST_BYTES, tally.received_bytes, label)
+            samples.add(table.RESPONSE_BYTES, tally.sent_bytes, label)
         for (name, code), count in sorted(self._tallies.errors().items()):
             samples.add(table.ERRORS, count, labels(table.ERRORS.labels, (name, ErrorCode(code).name)))
 
-    def _histograms(self, apis: list[_Api]) -> Iterator[bytes]:
-        commits = self._tallies.commits
-        for metric, counted in (
-            (table.LATENCY, [((api.name,), api.counts, api.sum_s) for api in apis]),
-            (table.COMMITS, [((), commits.counts[:], commits.sum_s)]),
-        ):
+    def _histograms(self, apis: list[tuple[str, ApiTally]]) -> Iterator[bytes]:
+        latencies = [((name,), tally.times) for name, tally in apis]
+        for metric, timed in ((table.LATENCY, latencies), (table.COMMITS, [((), self._tallies.commits)])):
+            counted = [(names, times.counts[:], times.sum_s) for names, times in timed]
             yield histogram(metric, BOUNDS_S, counted).encode()
 
     def _of_cleaners(self, samples: _Samples) -> None:
