@@ -88,8 +88,8 @@ class Fault:
     def description(self) -> dict[str, Any]:
         """Return its number, and its options as they were set."""
         error = self.error.name if self.error else None
-        told = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
-        return {name: value for name, value in told.items() if value not in (None, "", 0)}
+        said = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
+        return {name: value for name, value in said.items() if value not in (None, "", 0)}
 
 
 class Faults:

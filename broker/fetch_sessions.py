@@ -1,14 +1,16 @@
-"""Fetch sessions (KIP-227): what a client wants is kept, so that it names only what is new, and so is its answer.
+"""Fetch sessions (KIP-227): the broker keeps what a client fetches, and what it was sent last.
 
-Owns the sessions, what they cost, and who has to go when there is no room. Refuses to know how records are read: of a
-request in a session it makes the list of partitions to look at, and of what was found the answer. Event loop only.
+Each request then names only the partitions that are new or fetched from elsewhere, and each response holds only those
+that have changed. A request in a session is made into a list of partitions to look at, and what was found into a
+response. How records are read is the handler's. Event loop only.
 
-A partition of a session is either to be looked at for the next answer, or watched: all that there is of it was told,
-and an append to it will say so (`waiting.Watch`). So a poll costs what has changed, not what is wanted. What no append
-tells (topics that come and go, starts of logs) has a number each; when one has changed all partitions are compared.
+A partition of a session is either in `changed`, to be looked at for the next response, or watched: its client has all
+there is, and an append to it is announced (`waiting.Watch`). So a poll costs what has changed, not what is fetched. No
+append announces that topics come and go, or that a log starts elsewhere; these are counted, and when a count has
+changed, all partitions are compared.
 
-As in Kafka a session belongs to whoever knows its id, outlives its connection, and ends when it is closed, when its
-last partition is forgotten, or when another takes its place.
+As in Kafka, any client that knows its id may use a session. It outlives its connection, and ends when it is closed,
+when its last partition is forgotten, or when another session takes its place.
 """
 
 import secrets
@@ -39,36 +41,34 @@ NO_SESSION = 0
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
 CLOSED = -2  # the epoch of a session that has ended
-# Of a log's numbers: not told, or to be told again.
-UNTOLD = -1
-# What a session takes in memory with the fetch that waits, about, and what each of its partitions, and each topic
-# beside its name.
+UNSENT = -1  # in place of an offset that was not sent to the client, or is to be sent again
+# About the memory of a session with the fetch that waits, of each of its partitions, and of each topic beside its name.
 SESSION_BYTES = 3000
-WATCHED_BYTES = 700
+PARTITION_BYTES = 700
 TOPIC_BYTES = 400
-# More are not kept for one client: the loop goes through all of them when topics come and go.
+# A session has no more: the loop goes through all of them when topics come and go.
 PARTITIONS_MAX = 10_000
-# Partitions whose answers are looked through in a turn of the loop: 1 to 3 us each.
-TELLS = 500
+# So many partitions of a response are looked through in a turn of the loop: 1 to 3 us each.
+PARTITIONS_A_TURN = 500
 
 Key = str | bytes  # a topic's name, or its id
 
 
 @dataclass(slots=True, eq=False)
-class Watched:
-    """One partition of a session: what its client wants, and what it was told last. It is a `waiting.Watch`."""
+class CachedPartition:
+    """One partition of a session: what its client fetches, and the offsets that it was sent last. A `waiting.Watch`."""
 
     session: "FetchSession"
     key: Key
     want: FetchPartition
     partition: Partition | None = None  # while it is watched
     base_bytes: int = 0  # how far that had grown when the watch began
-    high_watermark: int = UNTOLD
-    last_stable_offset: int = UNTOLD
-    log_start_offset: int = UNTOLD
+    high_watermark: int = UNSENT
+    last_stable_offset: int = UNSENT
+    log_start_offset: int = UNSENT
 
     def watch(self, partition: Partition, parked: Parked) -> None:
-        """Be told when there is more."""
+        """Have appends to it announced."""
         self.partition = partition
         self.base_bytes = partition.waiters.grown_bytes
         partition.waiters.watch(parked, self.session, self)
@@ -81,7 +81,7 @@ class Watched:
         self.session.changed[self] = None
 
     def grew(self, place: Waiters) -> FetchWaiter | None:
-        """Have it looked at; return the fetch that waits, if it has enough now."""
+        """Have it looked at, as it has grown; return the fetch that waits, if that has enough now."""
         waiter = self.released()
         size_bytes = place.grown_bytes - self.base_bytes
         return waiter if waiter is not None and waiter.grew(place, size_bytes) else None
@@ -90,18 +90,18 @@ class Watched:
         """Have it looked at; return the fetch that waits."""
         self.partition = None
         self.session.changed[self] = None
-        self.session.told += 1
+        self.session.growths += 1
         return self.session.waiter
 
-    def is_news(self, answer: PartitionData) -> bool:
-        """Take note of what is answered; tell whether that is anything new."""
+    def update(self, answer: PartitionData) -> bool:
+        """Note what is sent now; return whether any of it is new to the client."""
         if answer.error_code:
-            self.high_watermark = UNTOLD  # once the error is gone, that is told
+            self.high_watermark = UNSENT  # so that the end of the error is sent
             return True
-        told = self.high_watermark, self.last_stable_offset, self.log_start_offset
-        numbers = answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
-        self.high_watermark, self.last_stable_offset, self.log_start_offset = numbers
-        return told != numbers or bool(answer.records) or answer.diverging_epoch.epoch >= 0
+        sent = self.high_watermark, self.last_stable_offset, self.log_start_offset
+        offsets = answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
+        self.high_watermark, self.last_stable_offset, self.log_start_offset = offsets
+        return sent != offsets or bool(answer.records) or answer.diverging_epoch.epoch >= 0
 
 
 @dataclass(slots=True, eq=False)
@@ -115,17 +115,17 @@ class FetchSession:
     used_ms: int
     epoch: int = FIRST_EPOCH + 1  # that its client has to send next
     isolation_level: int = 0
-    topics: dict[Key, dict[int, Watched]] = field(default_factory=dict)
+    topics: dict[Key, dict[int, CachedPartition]] = field(default_factory=dict)
     topic_bytes: int = 0  # what these take beside their partitions
     size: int = 0  # partitions
     held_bytes: int = 0  # as they are counted
     # To be looked at: a partition whose records were sent goes to the end, so that all get their turn.
-    changed: dict[Watched, None] = field(default_factory=dict)
-    told: int = 0  # how often a partition that was watched has changed
+    changed: dict[CachedPartition, None] = field(default_factory=dict)
+    growths: int = 0  # how often a watched partition has grown
     waiter: FetchWaiter | None = None  # the fetch that waits
     seen: tuple[int, int] | None = None  # `FetchSessions.numbers` when all were compared last
 
-    def all(self) -> Iterator[Watched]:
+    def all(self) -> Iterator[CachedPartition]:
         """Yield each of its partitions."""
         for partitions in self.topics.values():
             yield from partitions.values()
@@ -136,37 +136,37 @@ class FetchSession:
         if partitions is None:
             partitions = self.topics[key] = {}
             self.topic_bytes += _bytes_of_topic(key)
-        watched = partitions.get(want.partition)
-        if watched is None:
-            watched = partitions[want.partition] = Watched(self, key, want)
+        cached = partitions.get(want.partition)
+        if cached is None:
+            cached = partitions[want.partition] = CachedPartition(self, key, want)
             self.size += 1
-        watched.want = want
-        watched.look()
+        cached.want = want
+        cached.look()
 
     def forget(self, key: Key, index: int) -> None:
         """Drop a partition."""
         partitions = self.topics.get(key, {})
-        watched = partitions.pop(index, None)
-        if watched is None:
+        cached = partitions.pop(index, None)
+        if cached is None:
             return
         if not partitions:
             del self.topics[key]
             self.topic_bytes -= _bytes_of_topic(key)
-        watched.look()
-        del self.changed[watched]
+        cached.look()
+        del self.changed[cached]
         self.size -= 1
 
     def wanted(self) -> list[FetchTopic]:
         """Return what is to be looked at, in its order: partitions of one topic that follow one another together."""
         topics: list[FetchTopic] = []
         last: Key | None = None
-        for watched in self.changed:
-            key = watched.key
+        for cached in self.changed:
+            key = cached.key
             if key != last:
                 last, partitions = key, list[FetchPartition]()
                 named = {"topic_id": key} if self.by_id else {"topic": key}
                 topics.append(FetchTopic(**named, partitions=partitions))  # type: ignore[arg-type]
-            partitions.append(watched.want)
+            partitions.append(cached.want)
         return topics
 
 
@@ -223,7 +223,7 @@ class FetchSessions:
             has_room = self._update(session, request)
             if not session.size or not has_room:
                 self.close(session.id)
-                # With a full request, the answer to which tells that there is no session, its client goes on.
+                # Its client goes on with a full request, whose response has no session id.
                 return ErrorCode.FETCH_SESSION_ID_NOT_FOUND if session.size else ErrorCode.NONE
         if session.waiter is not None:
             session.waiter.hurry()  # An earlier request: its epoch is over.
@@ -232,7 +232,7 @@ class FetchSessions:
         session.used_ms = self._now_ms()
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        # What has grown, and has not told all its watches yet.
+        # Partitions that have grown, and have not announced it to all yet.
         for place in self._parked.growing:
             if (watch := place.unwatch(session)) is not None:
                 watch.released()
@@ -242,7 +242,7 @@ class FetchSessions:
         return session
 
     def _update(self, session: FetchSession, request: FetchRequest) -> bool:
-        """Add, change and forget the partitions that a request names; tell whether there is room for them."""
+        """Add, change and forget the partitions that a request names; return whether there is room for them."""
         by_id = session.by_id
         for named in (request.topics, request.forgotten_topics_data):
             if sum(len(topic.partitions) for topic in named) > PARTITIONS_MAX:
@@ -264,24 +264,24 @@ class FetchSessions:
         self._quota.add(session, more_bytes)
 
     def _compare(self, session: FetchSession, isolation_level: int) -> None:
-        """Find what has changed that no append tells."""
+        """Find what has changed and was announced by no append."""
         numbers = self.numbers
-        for watched in session.all():
-            partition = watched.partition
+        for cached in session.all():
+            partition = cached.partition
             if partition is not None and (
                 session.isolation_level != isolation_level
-                or partition.log.log_start_offset != watched.log_start_offset
-                or self._find(session, watched) is not partition
+                or partition.log.log_start_offset != cached.log_start_offset
+                or self._find(session, cached) is not partition
             ):
-                watched.look()
+                cached.look()
         session.seen, session.isolation_level = numbers, isolation_level
 
-    def _find(self, session: FetchSession, watched: Watched) -> Partition | None:
-        key, by_id = watched.key, session.by_id
+    def _find(self, session: FetchSession, cached: CachedPartition) -> Partition | None:
+        key, by_id = cached.key, session.by_id
         topic = self._topics.by_id.get(key) if by_id else self._topics.by_name.get(key)  # type: ignore[arg-type]
-        return topic.partition(watched.want.partition) if topic else None
+        return topic.partition(cached.want.partition) if topic else None
 
-    # Who comes and who goes.
+    # Sessions that begin and end.
 
     def open(self, address: str, by_id: bool, topics: list[FetchTopic]) -> FetchSession | None:
         """Begin a session, with no partitions yet; None if there is no room for these."""
@@ -311,18 +311,18 @@ class FetchSessions:
             return
         self._hold(session, -session.held_bytes)
         session.epoch = CLOSED
-        for watched in session.all():
-            if watched.partition is not None:
-                watched.partition.waiters.unwatch(session)
+        for cached in session.all():
+            if cached.partition is not None:
+                cached.partition.waiters.unwatch(session)
         if session.waiter is not None:
             session.waiter.hurry()
             session.waiter = None
 
     def _make_room(self, session: FetchSession, size: int, size_bytes: int) -> bool:
-        """Have others go until a new session of so many partitions has room; tell whether it has.
+        """End other sessions until a new one of so many partitions has room; return whether it has.
 
-        As in Kafka these are such as were not used for a while, the one that was used longest ago first; then, if there
-        are too many sessions, the smallest of those that are not new, for a larger one.
+        As in Kafka, the least recently used one goes first, if it was not used for a while. If there are too many
+        sessions, the smallest of those that are not new makes room for a larger one.
         """
         while True:
             lacks_slot = len(self._sessions) >= self._slots
@@ -337,7 +337,7 @@ class FetchSessions:
             self.close(victim.id)
 
     def _unused(self, address: str, lacks_slot: bool, before_ms: int) -> FetchSession | None:
-        """Return the session that was not used for longest of those whose end makes room for an address."""
+        """Return the least recently used session of those whose end makes room for an address."""
         is_full = self._quota.is_full
         for each in self._sessions.values():
             if each.used_ms >= before_ms:
@@ -350,22 +350,22 @@ class FetchSessions:
         old = (each for each in self._sessions.values() if each.created_ms < before_ms and each.size < size)
         return min(old, key=lambda each: each.size, default=None)
 
-    # What is answered.
+    # Responses.
 
-    def tell(self, session: FetchSession, answers: list[FetchableTopicResponse]) -> Iterator[None]:
-        """Leave in answers what its client was not told yet, some of them at a time, until another request comes."""
-        epoch, level, left = session.epoch, session.isolation_level, TELLS
+    def keep_changes(self, session: FetchSession, answers: list[FetchableTopicResponse]) -> Iterator[None]:
+        """Remove from a response what is not new to the client, in steps, until another request comes."""
+        epoch, level, left = session.epoch, session.isolation_level, PARTITIONS_A_TURN
         kept_topics = []
         for topic in answers:
-            watched_of = session.topics.get(topic.topic_id if session.by_id else topic.topic, {})
+            cached_of = session.topics.get(topic.topic_id if session.by_id else topic.topic, {})
             kept = []
             for answer in topic.partitions:
-                watched = watched_of.get(answer.partition_index)
-                if watched is None or self._tell(session, watched, answer, level):
+                cached = cached_of.get(answer.partition_index)
+                if cached is None or self._changes(session, cached, answer, level):
                     kept.append(answer)
                 left -= 1
                 if not left:
-                    left = TELLS
+                    left = PARTITIONS_A_TURN
                     yield
                     if session.epoch != epoch:
                         return
@@ -374,22 +374,24 @@ class FetchSessions:
                 kept_topics.append(topic)
         answers[:] = kept_topics
 
-    def _tell(self, session: FetchSession, watched: Watched, answer: PartitionData, level: int) -> bool:
-        """Tell whether an answer is to be sent; have its partition watched if there is no more of it."""
-        is_news = watched.is_news(answer)
+    def _changes(
+        self, session: FetchSession, cached: CachedPartition, answer: PartitionData, level: int
+    ) -> bool:
+        """Return whether an answer is new to the client; watch its partition if the client has all of it."""
+        is_new = cached.update(answer)
         if answer.records:
-            session.changed.pop(watched, None)
-            session.changed[watched] = None
-        elif not answer.error_code and answer.diverging_epoch.epoch < 0 and watched in session.changed:
-            partition = self._find(session, watched)
-            if partition is not None and watched.want.fetch_offset >= partition.log.readable_end(level):
-                del session.changed[watched]
-                watched.watch(partition, self._parked)
-        return is_news
+            session.changed.pop(cached, None)
+            session.changed[cached] = None
+        elif not answer.error_code and answer.diverging_epoch.epoch < 0 and cached in session.changed:
+            partition = self._find(session, cached)
+            if partition is not None and cached.want.fetch_offset >= partition.log.readable_end(level):
+                del session.changed[cached]
+                cached.watch(partition, self._parked)
+        return is_new
 
 
 def _bytes_of(size: int, topic_bytes: int) -> int:
-    return SESSION_BYTES + WATCHED_BYTES * size + topic_bytes
+    return SESSION_BYTES + PARTITION_BYTES * size + topic_bytes
 
 
 def _bytes_of_topic(key: Key) -> int:
@@ -399,29 +401,29 @@ def _bytes_of_topic(key: Key) -> int:
 class InSession:
     """One request in a session: what is to be looked at for it, and what becomes of what was found."""
 
-    __slots__ = ("_epoch", "_sessions", "_told", "news", "session", "size")
+    __slots__ = ("_epoch", "_growths", "_sessions", "news", "session", "size")
 
     def __init__(self, sessions: FetchSessions, session: FetchSession) -> None:
         self._sessions = sessions
         self.session = session
         self._epoch = session.epoch
-        self._told = 0
+        self._growths = 0
         self.news: Collection[object] = session.changed  # what is to be looked at now: as it changes
         self.size = session.size  # how many partitions it waits for
 
     @property
     def has_grown(self) -> bool:
         """Tell whether one has changed that was not to be looked at."""
-        return self.session.told != self._told
+        return self.session.growths != self._growths
 
     def wanted(self, request: FetchRequest) -> None:
         """Put into a request what is to be looked at now."""
         session = self.session
-        self._told = session.told
+        self._growths = session.growths
         request.topics = session.wanted() if session.changed else []
 
     def wait(self, waiter: FetchWaiter) -> None:
-        """Let partitions that are watched wake a fetch."""
+        """Let a fetch be woken by watched partitions."""
         if self._epoch == self.session.epoch:
             self.session.waiter = waiter
         else:
@@ -434,8 +436,8 @@ class InSession:
             session.waiter = None
             if not answers:
                 return FetchResponse(session_id=session.id, responses=answers)
-            telling = self._sessions.tell(session, answers)
-            return _made(telling, partial(self._response, answers))
+            changes = self._sessions.keep_changes(session, answers)
+            return _made(changes, partial(self._response, answers))
         return self._response(answers)
 
     def _response(self, answers: list[FetchableTopicResponse]) -> FetchResponse:
@@ -485,11 +487,11 @@ class Opening:
         for topic in self._request.topics:
             for want in topic.partitions:
                 session.want(topic.topic_id if self._by_id else topic.topic, want)
-                if not session.size % TELLS:
+                if not session.size % PARTITIONS_A_TURN:
                     yield
                     if session.epoch == CLOSED:
                         return
-        yield from self._sessions.tell(session, answers)
+        yield from self._sessions.keep_changes(session, answers)
 
 
 def _made(

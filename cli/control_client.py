@@ -1,7 +1,7 @@
-"""Who asks a broker under `--test-control` to do something: DATA/.control, one JSON object a line.
+"""A client of the control channel of a broker under `--test-control`: DATA/.control, one JSON object a line.
 
-Owns the connection. Refuses to know what is asked. It loads nothing of the broker's, as a test waits for it. Any
-thread may ask; commands are done one after the other.
+It loads nothing of the broker's, so that a test starts quickly. Any thread may ask; commands are done one after the
+other.
 """
 
 import json

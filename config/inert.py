@@ -28,15 +28,15 @@ BY_ITSELF = "the system sizes socket buffers by itself"
 
 
 def _inert(
-    name: str, why: str, kind: Kind[Any], told: str | None, at_least: int | None = None, **row: Any
+    name: str, why: str, kind: Kind[Any], default: str | None, at_least: int | None = None, **row: Any
 ) -> Option:
-    """Declare an option that does nothing. `told` is described where nobody has given a value, None for none.
+    """Declare an option that does nothing.
 
-    That is what is so here, where it says something about this broker; else it is Kafka's default.
+    Its default is what is so here, where it says something about this broker; else it is Kafka's. None is no value.
     """
-    default = None if told is None else kind.parse(told)
+    value = None if default is None else kind.parse(default)
     doc = f"Has no effect: {why}."
-    return Option(name, kind, default, doc=doc, at_least=at_least, why_inert=why, **row)
+    return Option(name, kind, value, doc=doc, at_least=at_least, why_inert=why, **row)
 
 
 def _by_name(*rows: Option) -> Mapping[str, Option]:

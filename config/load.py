@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
@@ -57,16 +57,11 @@ def load(
     inert: dict[str, str] = {}
     for settings in (_from_file(file), _from_environ(environ or {}), _from_flags(flags or {})):
         chosen.update(_settle(settings, notes, inert))
-    values: dict[str, dict[str, Any]] = {"topic": {}, "broker": {}}
-    for setting, row, unit in chosen.values():
-        value = row.read(setting.text, source=setting.source, given=setting.name, unit=unit)
-        values["topic" if row.broker else "broker"][row.attribute] = value
-    default = BrokerConfig()
-    topic = dataclasses.replace(default.topic, **values["topic"])
-    config = dataclasses.replace(
-        default,
-        **values["broker"],
-        topic=topic,
+    config = BrokerConfig().with_values(
+        [
+            (row, row.read(setting.text, source=setting.source, given=setting.name, unit=unit))
+            for setting, row, unit in chosen.values()
+        ],
         explicit={name: each.setting.name for name, each in chosen.items()},
         given_inert=inert,
     )

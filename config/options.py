@@ -5,7 +5,7 @@ types and defaults are those of Kafka 4; where ours differ, the row says why.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -350,10 +350,10 @@ class BrokerConfig(GroupOptions):
 
     def advertised(self, name: str, reached_host: str, reached_port: int) -> tuple[str, int]:
         """Return the address to tell a client of listener `name` that reached the broker at `reached_*`."""
-        told = next((listener for listener in self.advertised_listeners if listener.name == name), None)
+        advertised = next((each for each in self.advertised_listeners if each.name == name), None)
         bound = next((listener for listener in self.listeners if listener.name == name), None)
-        if told is not None:
-            return told.host, told.port or reached_port
+        if advertised is not None:
+            return advertised.host, advertised.port or reached_port
         if bound is not None and not bound.is_wildcard:
             return bound.host, reached_port
         return reached_host, reached_port
@@ -367,27 +367,31 @@ class BrokerConfig(GroupOptions):
             explicit={**self.explicit, "listeners": "listeners"},
         )
 
+    def with_values(self, values: Iterable[tuple[Option, Any]], **fields: Any) -> "BrokerConfig":
+        """Return this configuration with these values of options, and these fields."""
+        own: dict[str, Any] = {}
+        of_topics: dict[str, Any] = {}
+        for row, value in values:
+            if row.attribute:
+                (of_topics if row.broker else own)[row.attribute] = value
+        topic = dataclasses.replace(self.topic, **of_topics)
+        return dataclasses.replace(self, **own, topic=topic, **fields)
+
     def changed(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> "BrokerConfig":
         """Return what holds with what was set while the broker ran: its own options, and those of all brokers.
 
         Raise ConfigError for the first bad one. What was changed before and is not named any more is as at the start.
         """
         start = self.at_start or self
-        changes: list[tuple[Source, Mapping[str, str]]] = []
-        values: dict[str, dict[str, Any]] = {"topic": {}, "broker": {}}
+        texts: dict[Source, dict[str, str]] = {Source.DYNAMIC_BROKER: {}, Source.DYNAMIC_DEFAULT: {}}
+        values = []
         for source, settings in ((Source.DYNAMIC_DEFAULT, everywhere), (Source.DYNAMIC_BROKER, own)):
-            texts = {}
             for name, text in settings.items():
                 row = dynamic_option(name)
                 value = row.read(text, given=name)
-                texts[name] = row.text(value)
-                if row.attribute:
-                    values["topic" if row.broker else "broker"][row.attribute] = value
-            changes.insert(0, (source, texts))
-        topic = dataclasses.replace(start.topic, **values["topic"])
-        changed = dataclasses.replace(
-            start, **values["broker"], topic=topic, changes=tuple(changes), at_start=start
-        )
+                texts[source][name] = row.text(value)
+                values.append((row, value))
+        changed = start.with_values(values, changes=tuple(texts.items()), at_start=start)
         changed.check()
         return changed
 

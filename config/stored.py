@@ -9,17 +9,15 @@ from typing import Final
 
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import BrokerConfig
-from tidelog.config.topic_options import TopicConfig
+from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 # In place of a value that cannot be read: a mistake must not delete records.
 _SAFE: Final = {"cleanup.policy": "", "retention.bytes": "-1", "retention.ms": "-1"}
-# The same of a broker's defaults for topics: the option that stands in, and its value.
+# The same of a broker's defaults for topics, under each of their names: the option that stands in, and its value.
 _SAFE_OF_BROKER: Final = {
-    "log.cleanup.policy": ("log.cleanup.policy", ""),
-    "log.retention.bytes": ("log.retention.bytes", "-1"),
-    "log.retention.hours": ("log.retention.ms", "-1"),
-    "log.retention.minutes": ("log.retention.ms", "-1"),
-    "log.retention.ms": ("log.retention.ms", "-1"),
+    name: (row.broker, _SAFE[row.name])
+    for row in map(TOPIC_OPTIONS.__getitem__, _SAFE)
+    for name in (row.broker, *row.aliases)
 }
 
 
@@ -36,8 +34,10 @@ def broker_options(
         pass
     kept_own: dict[str, str] = {}
     kept_everywhere: dict[str, str] = {}
-    sides = ((kept_everywhere, everywhere), (kept_own, own))
-    pending = [(kept, name, text) for kept, settings in sides for name, text in settings.items()]
+    pending = [
+        *((kept_everywhere, name, text) for name, text in everywhere.items()),
+        *((kept_own, name, text) for name, text in own.items()),
+    ]
     while True:  # Some options hold only together with others.
         refused = []
         for kept, name, text in pending:
@@ -46,12 +46,12 @@ def broker_options(
                 config.changed(kept_own, kept_everywhere)
             except ConfigError as error:
                 del kept[name]
-                refused.append(((kept, name, text), str(error)))
+                refused.append((kept, name, text, str(error)))
         if len(refused) == len(pending):
             break
-        pending = [option for option, _ in refused]
+        pending = [(kept, name, text) for kept, name, text, _ in refused]
     messages = []
-    for (kept, name, _), message in refused:
+    for kept, name, _, message in refused:
         instead, safe = _SAFE_OF_BROKER.get(name, (None, ""))
         if instead is not None and instead not in kept:
             kept[instead] = safe

@@ -387,7 +387,7 @@ class TopicConfig:
     def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
         """Yield every option with its value and where that came from: the topic, the broker or the table.
 
-        `synonyms_of` tells what holds where the topic says nothing. Those that do nothing are told as well.
+        `synonyms_of` returns what holds where the topic says nothing. Options that do nothing are included.
         """
         for row in (*TOPIC_OPTIONS.values(), *TOPIC_INERT.values()):
             synonyms = synonyms_of(row)

@@ -17,10 +17,11 @@ import errno
 import os
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tidelog.storage import files
 from tidelog.storage.segment_files import LOG, SUFFIXES
@@ -31,14 +32,6 @@ _SUFFIX: Final = ".lease"
 _MADE_MS: Final = struct.Struct(">q")
 _TRIES: Final = 100  # each is over within microseconds
 _BASE_DIGITS: Final = 20
-
-
-class _Named(NamedTuple):
-    """The number of a file on its file system, how many names it has, and its size in bytes."""
-
-    inode: int
-    names: int
-    size: int
 
 
 def begin(partitions: Sequence[Path], process: str, pieces: int) -> str:
@@ -96,10 +89,8 @@ def finish(lease: Path, pieces: Iterable[int]) -> None:
 
 def sweep(partition: Path, now_ms: int) -> None:
     """Remove the links of processes that have ended, and those that no lease keeps."""
-    root = partition / FOLDER
-    processes = _folders(root)
-    for process in processes:
-        folder = root / process
+    for process in _folders(partition / FOLDER):
+        folder = partition / FOLDER / process
         if has_ended(process):
             files.remove_folder(folder)
             _remove_empty(partition, process)
@@ -111,23 +102,23 @@ def sweep(partition: Path, now_ms: int) -> None:
         _remove_empty(partition, process)
 
 
-def abandoned(partition: Path) -> Iterator[Path]:
-    """Yield the folders that processes of this machine have left, which have ended."""
+def abandoned(partition: Path) -> list[Path]:
+    """Return the folders that processes of this machine have left, which have ended."""
     root = partition / FOLDER
-    yield from (root / process for process in _folders(root) if has_ended(process))
+    return [root / process for process in _folders(root) if has_ended(process)]
 
 
 def held_bytes(partition: Path) -> int:
     """Return the bytes of logs that are on the disk for readers only, since the segments have gone."""
-    count: dict[int, int] = {}
-    logs: dict[int, _Named] = {}
+    links: Counter[int] = Counter()
+    logs: dict[int, os.stat_result] = {}
     for process in _folders(partition / FOLDER):
         for segment in _segments(partition / FOLDER / process):
-            named = _named(segment / f"{segment.name[:_BASE_DIGITS]}{LOG}")
-            if named is not None:
-                count[named.inode] = count.get(named.inode, 0) + 1
-                logs[named.inode] = named
-    return sum(each.size for inode, each in logs.items() if each.names <= count[inode])
+            found = _stat(segment / f"{segment.name[:_BASE_DIGITS]}{LOG}")
+            if found is not None:
+                links[found.st_ino] += 1
+                logs[found.st_ino] = found
+    return sum(log.st_size for inode, log in logs.items() if log.st_nlink <= links[inode])
 
 
 def process_of(pid: int) -> str:
@@ -142,18 +133,17 @@ def has_ended(process: str) -> bool:
     return is_here and pid.isdecimal() and _started(int(pid)) != started
 
 
-def _named(path: Path) -> _Named | None:
+def _stat(path: Path) -> os.stat_result | None:
     try:
-        stat = path.stat()
+        return path.stat()
     except FileNotFoundError:
         return None
-    return _Named(stat.st_ino, stat.st_nlink, stat.st_size)
 
 
 def _inode(path: Path) -> int | None:
     """Return the number of a file on its file system, which another of its name does not have; None if missing."""
-    found = _named(path)
-    return None if found is None else found.inode
+    found = _stat(path)
+    return None if found is None else found.st_ino
 
 
 def _namespace() -> int:
@@ -250,18 +240,17 @@ def _end(lease: Path) -> None:
 
 
 def _sweep_process(folder: Path, now_ms: int) -> bool:
-    """Remove leases that are over, and links that no other keeps; tell whether there is a lease."""
-    made_ms = _oldest_lease(folder, now_ms)
+    """Remove leases that are over, and links that no other keeps; return whether there is a lease."""
+    oldest_ms = min(_leases(folder, now_ms), default=None)
     for segment in _segments(folder):
         status = files.status(segment)
-        if status is not None and (made_ms is None or status.modified_ms < made_ms):
+        if status is not None and (oldest_ms is None or status.modified_ms < oldest_ms):
             files.remove_folder(segment)
-    return made_ms is not None
+    return oldest_ms is not None
 
 
-def _oldest_lease(folder: Path, now_ms: int) -> int | None:
-    """Return when the oldest lease was made, and remove those that are over."""
-    oldest: int | None = None
+def _leases(folder: Path, now_ms: int) -> Iterator[int]:
+    """Yield when each lease was made, and remove those that are over."""
     for name in _names(folder, folders=False):
         if not name.endswith(_SUFFIX):
             continue
@@ -271,10 +260,8 @@ def _oldest_lease(folder: Path, now_ms: int) -> int | None:
         if _is_over(data) or now_ms - status.modified_ms > LEASE_MS:
             with suppress(OSError):
                 files.remove(folder / name)
-            continue
-        (made_ms,) = _MADE_MS.unpack_from(data)
-        oldest = made_ms if oldest is None else min(oldest, made_ms)
-    return oldest
+        else:
+            yield _MADE_MS.unpack_from(data)[0]
 
 
 def _segments(folder: Path) -> Iterator[Path]:

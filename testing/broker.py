@@ -1,6 +1,6 @@
 """`Broker`: a broker of a test's own, as a process, with a clock that can be held and faults on demand.
 
-Owns the process, its folder and its log. Any thread may use it. Whoever uses one that has died hears of it at once.
+Owns the process, its folder and its log. Any thread may use it. Each use of one that has died raises BrokerDied.
 """
 
 import itertools
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 from tidelog.cli.control_client import ControlClient, ControlError, NoControl
 from tidelog.storage import files
 from tidelog.testing import snapshot as snapshots
-from tidelog.testing.clock import Clock
+from tidelog.testing.clock import Clock, Moment, to_datetime, to_ms
 from tidelog.testing.faults import Faults
 from tidelog.testing.own_folder import OwnFolder
 from tidelog.testing.process import BrokerDied, BrokerError, Process
 from tidelog.testing.snapshot import Snapshot
-from tidelog.testing.times import Moment, to_datetime, to_ms
 
 if TYPE_CHECKING:
     from tidelog.protocol.records.build import Record
@@ -35,7 +34,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
 # How long after the control channel a process that dies is there at most.
 END_TIMEOUT_S = 5.0
-# What a test's broker writes is gone with it: it need not wait for a disk, of which others may make use.
+# What a test's broker writes goes with it: it need not wait for a disk that others use too.
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2 << 30
 Option = bool | int | float | str
@@ -208,7 +207,7 @@ class Broker:
         try:
             self.stop()
         except BrokerError:
-            if error is None:  # else that is what has to be heard of
+            if error is None:  # else that one is to be seen
                 raise
 
     async def __aenter__(self) -> Self:
@@ -365,9 +364,9 @@ class Broker:
             self._control = None
 
     def _see_clock(self) -> None:
-        """Look where the clock is held, whoever has held it there: another process may have."""
+        """Ask where the clock is held: another process may have moved it."""
         if self._process is not None:
-            # It does not come to rest, or has died, which the end that follows tells: what was seen last has to do.
+            # It does not come to rest, or has died, which the stop that follows reports. What was seen last is used.
             with suppress(ControlError, BrokerError):
                 self.ask("now")
 
@@ -382,7 +381,7 @@ class Broker:
 
 
 def _roomy_memory() -> Path | None:
-    """Return where files are in memory, if there is room; None where `tempfile` is to say, as TMPDIR may tell it."""
+    """Return a folder in memory, if there is room; None leaves the choice to `tempfile`, which looks at TMPDIR."""
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK | os.X_OK):
         with suppress(OSError):
             return MEMORY if files.free_bytes(MEMORY) >= ROOM_BYTES else None

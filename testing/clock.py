@@ -1,16 +1,21 @@
-"""The clock of a broker, in the hand of a test.
+"""The clock of a broker, moved by a test.
 
-Each call returns once the broker has done all that was due by then: what expires has expired, who waited has his
-answer.
+Each call returns once the broker has done all that was due by then: what expires has expired, and requests that waited
+for that time are answered. A test writes a time as a `datetime`, as milliseconds since the epoch, or as ISO text.
 """
 
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
-
-from tidelog.testing.times import Moment, to_datetime, to_ms
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
 __tracebackhide__ = True
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+# A moment, in any of the forms that are taken.
+Moment = datetime | int | str
 
 
 class Ask(Protocol):
@@ -21,7 +26,7 @@ class Ask(Protocol):
 
 
 class Clock:
-    """Follows the system's clock until it is held; then it moves as it is told."""
+    """Follows the system's clock until it is held; then it moves by `advance` and `set` only."""
 
     def __init__(self, ask: Ask) -> None:
         """Ask nothing yet."""
@@ -56,8 +61,8 @@ class Clock:
     def set(self, moment: Moment) -> datetime:
         """Move the clock to a moment, on or back, and hold it there.
 
-        Whoever waits for some time to pass goes by another clock, which a step back leaves where it is. ValueError for
-        what is no moment.
+        A step back moves the time of day, and nothing that waits for some time to pass. ValueError for what is no
+        moment.
         """
         return self._moved("set", at_ms=to_ms(moment))
 
@@ -73,3 +78,23 @@ class Clock:
         now_ms: int = answer["now_ms"]
         self._held_ms = now_ms if answer["held"] else None
         return now_ms
+
+
+def to_ms(moment: Moment) -> int:
+    """Return milliseconds since the epoch. ValueError for what is no time, or does not say its zone."""
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    at: object = moment
+    if isinstance(moment, str):
+        with suppress(ValueError):
+            at = datetime.fromisoformat(moment)
+    if not isinstance(at, datetime):
+        raise ValueError(f"{moment!r} is no time: give a datetime, milliseconds since 1970, or ISO text")
+    if at.tzinfo is None:
+        raise ValueError(f"{moment!r} does not say its zone: write 2026-03-01T09:00Z, or tzinfo=UTC")
+    return (at - EPOCH) // _MILLISECOND
+
+
+def to_datetime(at_ms: int) -> datetime:
+    """Return the moment as a datetime in UTC."""
+    return EPOCH + at_ms * _MILLISECOND

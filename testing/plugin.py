@@ -1,14 +1,13 @@
 """The pytest plugin: a broker, a topic, a clock and faults as fixtures. Nothing is started before a test asks for it.
 
-Owns the brokers of a test run (of each worker of pytest-xdist), which tests share by the options they ask for; what
-becomes of them between two tests, and what is told of them when one fails. It loads with every run of pytest, so
-what it needs is loaded by the fixtures.
+Tests share brokers by the options that they ask for, in each worker of pytest-xdist. The report of a failed test shows
+what its brokers have logged meanwhile. The plugin loads with every run of pytest, so the fixtures load what they need.
 """
 
 import re
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,14 +73,15 @@ def _tidelog(request: pytest.FixtureRequest, _tidelog_pool: "Pool") -> "Iterator
 @pytest.fixture
 def tidelog_topic(request: pytest.FixtureRequest, tidelog: "Broker") -> "Iterator[Topic]":
     """A new topic, deleted after the test."""
+    from tidelog.testing import BrokerError, ControlError
     from tidelog.testing.broker import new_name
-    from tidelog.testing.pool import delete
 
     with _in_words():
         topic = tidelog.topic(new_name(_plain(request.node.name)))
     _hand(request, "tidelog_topic", topic)
     yield topic
-    delete(topic)
+    with suppress(BrokerError, ControlError):  # it, or its broker, may be gone
+        topic.delete()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         for use in item.stash.get(_USES, ()):
-            report.sections += use.told(keep=item.config.getoption("tidelog_keep"))
+            report.sections += use.report(keep=item.config.getoption("tidelog_keep"))
     return report
 
 
@@ -147,7 +147,7 @@ def _pool(config: pytest.Config) -> "Pool":
 def _in_words(use: "Use | None" = None) -> Iterator[None]:
     """Fail with the words of an error alone: there is no line of the user's to show in a fixture of ours.
 
-    The death of a broker is no second failure of the test whose report has told it.
+    The death of a broker is no second failure of a test whose report shows it.
     """
     from tidelog.cli.control_client import ControlError
     from tidelog.testing.process import BrokerError
@@ -155,7 +155,7 @@ def _in_words(use: "Use | None" = None) -> Iterator[None]:
     try:
         yield
     except (BrokerError, ControlError, pytest.UsageError) as error:
-        if use is None or not use.has_told_death:
+        if use is None or not use.has_reported_death:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
@@ -186,7 +186,7 @@ def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
         config = {**wanted, **config}
         clock = mark.kwargs.get("clock") if clock is None else clock
     if clock is not None:
-        from tidelog.testing.times import to_ms
+        from tidelog.testing.clock import to_ms
 
         try:
             to_ms(clock)

@@ -1,17 +1,16 @@
-"""The brokers that the tests of one process share, by the options that they ask for, and what is told of one.
+"""The brokers that the tests of one process share, by their options, and what a failed test reports of one.
 
-Owns what becomes of a broker between two tests: one that has died is thrown away, one that was killed is started again,
-its clock goes on, its faults are gone.
+Owns what happens to a broker between two tests: one that has died is replaced, one that was killed is started again,
+its clock runs again, its faults are removed.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tidelog.cli.control_client import ControlError
-from tidelog.testing.broker import Broker, Option, Topic
+from tidelog.testing.broker import Broker, Option
+from tidelog.testing.clock import Moment, to_ms
 from tidelog.testing.process import BrokerDied, BrokerError
-from tidelog.testing.times import Moment, to_ms
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
 __tracebackhide__ = True
@@ -29,40 +28,39 @@ class Pool:
         self._brokers: dict[Key, Broker] = {}
 
     def broker(self, config: Mapping[str, Option], clock: Moment | None) -> Broker:
-        """Return a broker that runs with these options; `clock` is where its clock is held, None where it goes."""
+        """Return a broker that runs with these options; `clock` is where its clock is held, None where it runs."""
         at_ms = None if clock is None else to_ms(clock)
         made = Broker(at_ms, {**self._config, **config}, start_timeout_s=self._start_timeout_s)
-        key = (frozenset(made.config.items()), at_ms)
+        key = frozenset(made.config.items()), at_ms
         broker = self._brokers.setdefault(key, made)
-        is_up = False
         try:
             broker.check()
-            is_up = True
         except BrokerDied:  # between two tests, or in one that had it by `tidelog_session`
             self._drop(broker)
             broker = self._brokers[key] = made
-        except BrokerError:  # stopped, killed, or not started yet
-            pass
-        if not is_up:  # not above: what keeps it from starting is the only reason to tell
+        except BrokerError:
+            pass  # stopped, killed, or not started yet
+        if not broker.is_running:
             broker.start()
-        if at_ms is None and broker.clock.held_ms is not None:
-            broker.clock.release()  # It was held when a test stopped it.
-        elif at_ms is not None and broker.clock.held_ms != at_ms:
-            broker.clock.set(at_ms)
+        if broker.clock.held_ms != at_ms:
+            if at_ms is None:
+                broker.clock.release()
+            else:
+                broker.clock.set(at_ms)
         return broker
 
     def put_back(self, broker: Broker) -> None:
-        """Undo what a test has done to a broker that others use too. BrokerDied if it has died, and nobody gets it."""
+        """Undo what a test has done to a broker that others use too. BrokerDied if it has died: it is replaced then."""
         try:
             broker.check()
         except BrokerDied:
             self._drop(broker)
             raise
         except BrokerError:
-            return  # The test has stopped or killed it: whoever comes next has it started again.
-        # Whoever has reached its control channel may have done this: another process, by `tidelog test-control`.
+            return  # The test has stopped or killed it; it is started for the next one.
+        # Asked of the broker, whatever this object knows: another process may use its control channel.
         broker.faults.clear(seen=True)
-        broker.clock.release()  # One whose clock is to be held is set when it is asked for.
+        broker.clock.release()
 
     def close(self) -> None:
         """Stop them all. BrokerError for the last one that does not stop in order."""
@@ -76,11 +74,8 @@ class Pool:
         if failure is not None:
             raise BrokerError(failure)
 
-    def _key(self, broker: Broker) -> Key:
-        return next(key for key, each in self._brokers.items() if each is broker)
-
     def _drop(self, broker: Broker) -> None:
-        del self._brokers[self._key(broker)]
+        self._brokers = {key: each for key, each in self._brokers.items() if each is not broker}
         with suppress(BrokerError):  # that it has died is known
             broker.stop()
 
@@ -90,21 +85,21 @@ class Use:
 
     def __init__(self, broker: Broker) -> None:
         """Begin here in its log."""
-        self.has_told_death = False
+        self.has_reported_death = False
         self._broker = broker
         self._log = broker.log_file
         self._start = self._log.stat().st_size
 
-    def told(self, *, keep: bool) -> list[tuple[str, str]]:
-        """Return sections for the report of a test that has failed; with `keep`, its folder stays."""
-        if not self._log.exists():  # The broker has ended, and its end has been told.
+    def report(self, *, keep: bool) -> list[tuple[str, str]]:
+        """Return sections for the report of a test that has failed; with `keep`, the broker's folder stays."""
+        if not self._log.exists():  # The broker has ended, and that was reported.
             return []
         lines = []
         try:
             self._broker.check()
         except BrokerDied as why:
             lines.append(str(why).partition(";")[0])
-            self.has_told_death = True
+            self.has_reported_death = True
         except BrokerError as why:
             lines.append(str(why))
         if keep:
@@ -112,12 +107,6 @@ class Use:
             lines.append(f"kept: the data in {self._broker.data_dir}, the log in {self._log}")
         lines.append(_read_from(self._log, self._start).rstrip() or "(its log has nothing new)")
         return [("tidelog", "\n".join(lines))]
-
-
-def delete(topic: Topic) -> None:
-    """Delete a topic, if it and its broker are still there."""
-    with suppress(BrokerError, ControlError):
-        topic.delete()
 
 
 def _read_from(path: Path, position: int) -> str:

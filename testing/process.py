@@ -1,7 +1,7 @@
 """A broker as a process of a test: its start, its end, its log.
 
-Owns the process and the pipes to it. The broker stops when its standard input ends, so it does not outlive whoever has
-started it; its standard output ends when it does, so nobody has to look again and again.
+The broker stops when its standard input ends, so it does not outlive the test run. Its standard output ends when it
+does, so waiting for its end takes no polling.
 """
 
 import os
@@ -19,11 +19,11 @@ TAIL_LINES = 20
 
 
 class BrokerError(RuntimeError):
-    """What was asked of a broker cannot be had from it: why not."""
+    """The broker cannot do what was asked of it; the message says why."""
 
 
 class BrokerDied(BrokerError):
-    """The broker's process has ended, and nobody had asked it to: how, and the end of its log."""
+    """The broker's process has ended by itself; the message has the end of its log."""
 
 
 class Process:
@@ -53,7 +53,7 @@ class Process:
     def status(self) -> int | None:
         """The exit code, the number of a signal below 0; None while it runs."""
         if os.getpid() != self._owner and not self._has_ended():
-            return None  # A fork of its owner is not told how its child fares.
+            return None  # Only its parent can wait for it.
         return self._process.poll()
 
     def check_owner(self) -> None:
@@ -84,7 +84,7 @@ class Process:
             raise BrokerError(f"{reason}the broker did not start: exit code {status}{self.tail()}")
 
     def stop(self, timeout_s: float) -> int:
-        """Have it stop in order, and return its exit code. BrokerError if it has to be killed in the end."""
+        """Have it stop in order, and return its exit code. BrokerError if it took too long and was killed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if not self.ends_within(timeout_s):
@@ -108,7 +108,7 @@ class Process:
         return self._process.stdout.fileno()
 
     def ends_within(self, timeout_s: float) -> bool:
-        """Wait for its end, and tell whether it came."""
+        """Wait for its end; return whether it came."""
         poll = select.poll()
         poll.register(self._stdout, select.POLLIN)
         # What it prints is read away: then comes the end.

@@ -4,7 +4,8 @@ What belongs to the event loop is copied there, in one go: some counters, and th
 reader thread, in steps, from what any thread may read, as Metadata does. Nothing here changes what it looks at.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -14,10 +15,10 @@ from prometheus_client import ProcessCollector, generate_latest
 import tidelog
 from tidelog.broker.broker import Broker
 from tidelog.broker.metrics import table
-from tidelog.broker.metrics.exposition import Sample, heading, histogram, labels, lines, text
+from tidelog.broker.metrics.exposition import Sample, histogram, labels, text
 from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.metrics.table import Metric
-from tidelog.broker.tallies import BOUNDS_S, Net, Tallies
+from tidelog.broker.tallies import BOUNDS_S, ApiTally, Net, Tallies
 from tidelog.broker.topics import Topic
 from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.error_codes import ErrorCode
@@ -40,20 +41,11 @@ STEP_COMPACTED = 25
 STEP_LINES = 2_000
 
 
-class _Api(NamedTuple):
-    name: str
-    requests: int
-    received_bytes: int
-    sent_bytes: int
-    counts: Sequence[int]
-    sum_s: float
-
-
 class _Seen(NamedTuple):
-    """Copies of what belongs to the event loop."""
+    """What is read on the event loop. The counts of an API go on; each is read once, on the reader thread."""
 
     net: Net
-    apis: list[_Api]
+    apis: list[tuple[str, ApiTally]]
     waiting: int
     held: dict[str, tuple[int, int]]
     topics: tuple[Topic, ...]
@@ -61,13 +53,15 @@ class _Seen(NamedTuple):
     uncounted: int  # that were committed beside these
 
 
-class _Totals:
-    """Sums over all logs."""
+class _Samples(defaultdict[Metric, list[Sample]]):
+    """What is told of each metric."""
 
     def __init__(self) -> None:
-        self.partitions = self.segments = self.size_bytes = 0
-        self.damaged_ranges = self.damaged_bytes = self.refusing = 0
-        self.dirty_ratio = 0.0  # the largest
+        super().__init__(list)
+
+    def add(self, metric: Metric, value: float, label: str = "") -> None:
+        """Add a sample, with its labels as `exposition.labels` writes them."""
+        self[metric].append((label, value))
 
 
 class Collector:
@@ -85,29 +79,25 @@ class Collector:
         """Return the text in pieces. To be begun on the event loop."""
         seen = self._look()
         await reader(SHORT)
-        pieces = ["".join(self._counted(seen))]
-        steps = self._of_logs(seen)
-        for piece in steps:
-            pieces.append(piece)
+        samples = _Samples()
+        self._of_broker(seen, samples)
+        self._of_requests(seen.apis, samples)
+        self._of_cleaners(samples)
+        for _ in self._of_logs(seen.topics, samples):
             await reader(SHORT)
-        pieces += await self._of_looks(seen)
-        return [*(piece.encode() for piece in pieces), generate_latest(self._process)]
+        await self._of_delays(seen.topics, samples)
+        await self._of_lags(seen, samples)
+        pieces = [*self._histograms(seen.apis), generate_latest(self._process)]
+        for metric in table.METRICS:
+            for piece in _in_steps(metric, samples[metric]):
+                await reader(SHORT)
+                pieces.append(piece)
+        return pieces
 
     # -- the event loop ----------------------------------------------------------------------------------------
 
     def _look(self) -> _Seen:
         broker = self._broker
-        apis = [
-            _Api(
-                name,
-                each.requests,
-                each.received_bytes,
-                each.sent_bytes,
-                each.times.counts[:],
-                each.times.sum_s,
-            )
-            for name, each in self._tallies.by_name()
-        ]
         net, producers = self._net(), broker.logs.shared.producers
         held = {
             "requests": (net.request_bytes, broker.config.queued_max_request_bytes),
@@ -123,191 +113,173 @@ class Collector:
         held["groups"] = broker.groups.memory.held_bytes, broker.config.group_state_max_bytes
         committed = list(islice(broker.groups.all_committed(), MOST_LAGS))
         uncounted = broker.groups.committed_count - MOST_LAGS if len(committed) == MOST_LAGS else 0
+        apis = list(self._tallies.by_name())
         return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed, max(0, uncounted))
 
     # -- a reader thread -----------------------------------------------------------------------------------------
 
-    def _counted(self, seen: _Seen) -> Iterator[str]:
-        """Yield what needs no look at a log."""
+    def _of_broker(self, seen: _Seen, samples: _Samples) -> None:
+        """Add what needs no look at a log."""
         broker, net = self._broker, seen.net
-        tally, disk = broker.logs.shared.tally, broker.logs.disk
+        tally = broker.logs.shared.tally
         ours = tidelog.__version__, broker.cluster_id, broker.node_id
-        yield text(table.INFO, [(labels(table.INFO.labels, ours), 1)])
-        yield from self._requests(seen.apis)
-        for metric, value in (
-            (table.BAD_REQUESTS, net.bad_requests),
-            (table.CONNECTIONS, net.connections),
-            (table.CONNECTIONS_MAX, net.connections_max),
-            (table.ACCEPTED, net.admitted),
-            (table.REFUSED, net.refused),
-            (table.WAITERS, seen.waiting),
-            (table.DELETED_SEGMENTS, tally.deleted_segments),
-            (table.DELETED_BYTES, tally.deleted_bytes),
-            (table.RECOVERY_SECONDS, tally.open_s),
-            (table.RECOVERY_READ, tally.read_bytes),
-            (table.RECOVERY_CUT, tally.cut_bytes),
-            (table.DISK_FULL, int(disk.is_full)),
-        ):
-            yield text(metric, [("", value)])
-        yield from self._of_cleaners()
-        for metric, number in ((table.HELD, 0), (table.HELD_MAX, 1)):
-            yield text(
-                metric, [(labels(metric.labels, [kind]), of[number]) for kind, of in seen.held.items()]
-            )
+        samples.add(table.INFO, 1, labels(table.INFO.labels, ours))
+        samples.add(table.BAD_REQUESTS, net.bad_requests)
+        samples.add(table.CONNECTIONS, net.connections)
+        samples.add(table.CONNECTIONS_MAX, net.connections_max)
+        samples.add(table.ACCEPTED, net.admitted)
+        samples.add(table.REFUSED, net.refused)
+        samples.add(table.WAITERS, seen.waiting)
+        samples.add(table.DELETED_SEGMENTS, tally.deleted_segments)
+        samples.add(table.DELETED_BYTES, tally.deleted_bytes)
+        samples.add(table.RECOVERY_SECONDS, tally.open_s)
+        samples.add(table.RECOVERY_READ, tally.read_bytes)
+        samples.add(table.RECOVERY_CUT, tally.cut_bytes)
+        samples.add(table.DISK_FULL, int(broker.logs.disk.is_full))
+        for kind, (held_bytes, most_bytes) in seen.held.items():
+            label = labels(table.HELD.labels, [kind])
+            samples.add(table.HELD, held_bytes, label)
+            samples.add(table.HELD_MAX, most_bytes, label)
 
-    def _of_cleaners(self) -> Iterator[str]:
-        cleaners, now_ms = self._broker.cleaners, self._broker.clock.monotonic_ms()
-        done, failing = cleaners.figures(), cleaners.failing()
-        counts: tuple[tuple[Metric, Mapping[str, float]], ...] = (
-            (table.PASSES, done.passes),
-            (table.PASS_SECONDS, done.seconds),
-        )
-        for metric, by_outcome in counts:
-            yield text(metric, [(labels(metric.labels, [name]), of) for name, of in by_outcome.items()])
-        for metric, value in (
-            (table.PASSES_UNDER_WAY, done.under_way),
-            (table.CLEANED_READ, done.read_bytes),
-            (table.CLEANED_WRITTEN, done.written_bytes),
-            (table.CLEANED_RECORDS, done.records_dropped),
-            (table.CLEANED_TOMBSTONES, done.tombstones_dropped),
-            (table.FAILING, len(failing)),
-        ):
-            yield text(metric, [("", value)])
+    def _of_requests(self, apis: list[tuple[str, ApiTally]], samples: _Samples) -> None:
+        for name, tally in apis:
+            label = labels(table.REQUESTS.labels, [name])
+            samples.add(table.REQUESTS, tally.requests, label)
+            samples.add(table.REQUEST_BYTES, tally.received_bytes, label)
+            samples.add(table.RESPONSE_BYTES, tally.sent_bytes, label)
+        for (name, code), count in sorted(self._tallies.errors().items()):
+            samples.add(table.ERRORS, count, labels(table.ERRORS.labels, (name, ErrorCode(code).name)))
+
+    def _histograms(self, apis: list[tuple[str, ApiTally]]) -> Iterator[bytes]:
+        latencies = [((name,), tally.times) for name, tally in apis]
+        for metric, timed in ((table.LATENCY, latencies), (table.COMMITS, [((), self._tallies.commits)])):
+            counted = [(names, times.counts[:], times.sum_s) for names, times in timed]
+            yield histogram(metric, BOUNDS_S, counted).encode()
+
+    def _of_cleaners(self, samples: _Samples) -> None:
+        done, failing = self._broker.cleaners.figures(), self._broker.cleaners.failing()
+        for outcome, passes in done.passes.items():
+            samples.add(table.PASSES, passes, labels(table.PASSES.labels, [outcome]))
+        for outcome, seconds in done.seconds.items():
+            samples.add(table.PASS_SECONDS, seconds, labels(table.PASS_SECONDS.labels, [outcome]))
+        samples.add(table.PASSES_UNDER_WAY, done.under_way)
+        samples.add(table.CLEANED_READ, done.read_bytes)
+        samples.add(table.CLEANED_WRITTEN, done.written_bytes)
+        samples.add(table.CLEANED_RECORDS, done.records_dropped)
+        samples.add(table.CLEANED_TOMBSTONES, done.tombstones_dropped)
+        samples.add(table.FAILING, len(failing))
         if done.began_ms is not None:
-            yield text(table.PASS_AGE, [("", (now_ms - done.began_ms) / 1000)])
-        names = table.FAILING_PARTITION.labels
-        named = [(labels(names, (log.topic, log.partition)), 1) for log, _ in failing[:MOST_PARTITIONS]]
-        yield from _in_steps(table.FAILING_PARTITION, named)
+            samples.add(table.PASS_AGE, (self._broker.clock.monotonic_ms() - done.began_ms) / 1000)
+        for log, _ in failing[:MOST_PARTITIONS]:
+            label = labels(table.FAILING_PARTITION.labels, (log.topic, log.partition))
+            samples.add(table.FAILING_PARTITION, 1, label)
 
-    def _requests(self, apis: list[_Api]) -> Iterator[str]:
-        named = [(labels(("api",), [api.name]), api) for api in apis]
-        yield text(table.REQUESTS, [(label, api.requests) for label, api in named])
-        yield text(table.REQUEST_BYTES, [(label, api.received_bytes) for label, api in named])
-        yield text(table.RESPONSE_BYTES, [(label, api.sent_bytes) for label, api in named])
-        errors = sorted(self._tallies.errors().items())
-        yield text(
-            table.ERRORS,
-            [(labels(table.ERRORS.labels, (api, ErrorCode(code).name)), n) for (api, code), n in errors],
-        )
-        yield histogram(table.LATENCY, BOUNDS_S, [((api.name,), api.counts, api.sum_s) for api in apis])
-        commits = self._tallies.commits
-        yield histogram(table.COMMITS, BOUNDS_S, [((), commits.counts[:], commits.sum_s)])
-
-    def _of_logs(self, seen: _Seen) -> Iterator[str]:
-        """Yield what the logs say, and nothing between steps."""
-        totals, topics, now_ms = _Totals(), seen.topics, self._broker.clock.now_ms()
+    def _of_logs(self, topics: Sequence[Topic], samples: _Samples) -> Iterator[None]:
+        """Add what the logs say, in steps."""
+        now_ms, dirty_ratio = self._broker.clock.now_ms(), 0.0
         tells_partitions = sum(len(topic.partitions) for topic in topics) <= MOST_PARTITIONS
-        of_topics: dict[Metric, list[Sample]] = {}
-        of_partitions: dict[Metric, list[Sample]] = {}
+        totals = Counter(dict.fromkeys(_SUMS, 0))
         for topic in topics:
-            records = segments = size_bytes = 0
+            of_topic: Counter[Metric] = Counter()
+            records = 0
+            step_logs = STEP_COMPACTED if topic.config.compacts else STEP_LOGS
             for partition in topic.partitions:
-                log, before = partition.log, totals.size_bytes
-                if totals.partitions % (STEP_COMPACTED if topic.config.compacts else STEP_LOGS) == 0:
-                    yield ""
-                segments += _add(totals, log)
-                if topic.config.compacts:
-                    totals.dirty_ratio = max(totals.dirty_ratio, self._broker.dirty_ratio(log, now_ms))
-                log_bytes = totals.size_bytes - before
-                size_bytes += log_bytes
+                if (totals[table.PARTITIONS] + of_topic[table.PARTITIONS]) % step_logs == 0:
+                    yield
+                log = partition.log
+                log_bytes = _add(of_topic, log)
                 records += log.log_end_offset
+                if topic.config.compacts:
+                    dirty_ratio = max(dirty_ratio, self._broker.dirty_ratio(log, now_ms))
                 if tells_partitions:
                     label = labels(table.END_OFFSET.labels, (topic.name, partition.index))
-                    for metric, value in (
-                        (table.START_OFFSET, log.log_start_offset),
-                        (table.END_OFFSET, log.log_end_offset),
-                        (table.PARTITION_BYTES, log_bytes),
-                    ):
-                        of_partitions.setdefault(metric, []).append((label, value))
+                    samples.add(table.START_OFFSET, log.log_start_offset, label)
+                    samples.add(table.END_OFFSET, log.log_end_offset, label)
+                    samples.add(table.PARTITION_BYTES, log_bytes, label)
+            totals.update(of_topic)
             if len(topics) <= MOST_TOPICS:
-                label = labels(("topic",), [topic.name])
-                for metric, value in (
-                    (table.TOPIC_PARTITIONS, len(topic.partitions)),
-                    (table.TOPIC_RECORDS, records),
-                    (table.TOPIC_SEGMENTS, segments),
-                    (table.TOPIC_BYTES, size_bytes),
-                ):
-                    of_topics.setdefault(metric, []).append((label, value))
-        for metric, value in (
-            (table.TOPICS, len(topics)),
-            (table.PARTITIONS, totals.partitions),
-            (table.SEGMENTS, totals.segments),
-            (table.LOG_BYTES, totals.size_bytes),
-            (table.DAMAGED_RANGES, totals.damaged_ranges),
-            (table.DAMAGED_BYTES, totals.damaged_bytes),
-            (table.REFUSING, totals.refusing),
-        ):
-            yield text(metric, [("", value)])
-        yield text(table.DIRTY_MAX, [("", totals.dirty_ratio)])
-        for metric, samples in (*of_topics.items(), *of_partitions.items()):
-            yield from _in_steps(metric, samples)
+                label = labels(table.TOPIC_RECORDS.labels, [topic.name])
+                samples.add(table.TOPIC_PARTITIONS, of_topic[table.PARTITIONS], label)
+                samples.add(table.TOPIC_RECORDS, records, label)
+                samples.add(table.TOPIC_SEGMENTS, of_topic[table.SEGMENTS], label)
+                samples.add(table.TOPIC_BYTES, of_topic[table.LOG_BYTES], label)
+        for metric, total in totals.items():
+            samples.add(metric, total)
+        samples.add(table.TOPICS, len(topics))
+        samples.add(table.DIRTY_MAX, dirty_ratio)
 
-    async def _of_looks(self, seen: _Seen) -> list[str]:
-        """Return what takes a look into the logs."""
-        named = {topic.name: topic for topic in seen.topics}
-        logs = [(topic, partition) for topic in seen.topics for partition in topic.partitions]
-        if len(logs) > MOST_PARTITIONS:
-            logs = []
+    async def _of_delays(self, topics: Sequence[Topic], samples: _Samples) -> None:
+        partitions = [(topic, partition) for topic in topics for partition in topic.partitions]
+        if len(partitions) > MOST_PARTITIONS:
+            return
         wanted = [
             Look((topic.id, partition.index), _bounds(partition.log), partial(_delay_s, partition.log))
-            for topic, partition in logs
+            for topic, partition in partitions
         ]
         delays = await self._delays.look(wanted)
-        names = table.APPEND_DELAY.labels
-        samples = [
-            (labels(names, (topic.name, partition.index)), delay)
-            for (topic, partition), delay in zip(logs, delays, strict=True)
-            if delay is not None
-        ]
-        pieces = list(_in_steps(table.APPEND_DELAY, samples))
-        lags: list[Look] = []
-        behind: list[Sample] = []
-        past_end: list[Sample] = []
+        for (topic, partition), delay_s in zip(partitions, delays, strict=True):
+            if delay_s is not None:
+                label = labels(table.APPEND_DELAY.labels, (topic.name, partition.index))
+                samples.add(table.APPEND_DELAY, delay_s, label)
+
+    async def _of_lags(self, seen: _Seen, samples: _Samples) -> None:
+        topics = {topic.name: topic for topic in seen.topics}
+        wanted: list[Look] = []
+        wanted_labels: list[str] = []
         left_out = seen.uncounted
         for group, name, index, offset in seen.committed:
             if len(group) > MOST_GROUP_NAME:
                 left_out += 1
                 continue
-            topic = named.get(name)
+            topic = topics.get(name)
             partition = topic.partition(index) if topic is not None else None
-            if topic is not None and partition is not None:
-                log = partition.log
-                start, end = bounds = _bounds(log)
-                label = labels(table.LAG_RECORDS.labels, (group, name, index))
-                if offset > end:
-                    past_end.append((label, offset - end))
-                    continue
-                lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
-                behind.append((label, end - max(offset, start)))
-        late = await self._lags.look(lags)
-        await reader(SHORT)
-        pieces += _in_steps(table.LAG_RECORDS, behind)
-        found = [(label, lag) for (label, _), lag in zip(behind, late, strict=True) if lag is not None]
-        pieces += _in_steps(table.LAG_SECONDS, found)
-        pieces += _in_steps(table.PAST_END, past_end)
-        pieces.append(text(table.LAGS_LEFT_OUT, [("", left_out)]))
-        return pieces
+            if topic is None or partition is None:
+                continue
+            log = partition.log
+            start, end = bounds = _bounds(log)
+            label = labels(table.LAG_RECORDS.labels, (group, name, index))
+            if offset > end:
+                samples.add(table.PAST_END, offset - end, label)
+                continue
+            samples.add(table.LAG_RECORDS, end - max(offset, start), label)
+            wanted.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
+            wanted_labels.append(label)
+        for label, lag_s in zip(wanted_labels, await self._lags.look(wanted), strict=True):
+            if lag_s is not None:
+                samples.add(table.LAG_SECONDS, lag_s, label)
+        samples.add(table.LAGS_LEFT_OUT, left_out)
 
 
-def _add(totals: _Totals, log: Log) -> int:
-    """Add one log to the sums; return how many segments it has."""
-    segments = log.segments
-    totals.partitions += 1
-    totals.segments += len(segments)
+# What is added up over all logs.
+_SUMS = (
+    table.PARTITIONS,
+    table.SEGMENTS,
+    table.LOG_BYTES,
+    table.DAMAGED_RANGES,
+    table.DAMAGED_BYTES,
+    table.REFUSING,
+)
+
+
+def _add(sums: Counter[Metric], log: Log) -> int:
+    """Add one log to the sums; return its bytes."""
+    segments, log_bytes = log.segments, 0
     for segment in segments:
-        totals.size_bytes += segment.size
+        log_bytes += segment.size
         if damage := segment.summary.damage:
-            totals.damaged_ranges += len(damage)
-            totals.damaged_bytes += sum(each.end - each.start for each in damage)
-    totals.refusing += not log.takes_writes
-    return len(segments)
+            sums[table.DAMAGED_RANGES] += len(damage)
+            sums[table.DAMAGED_BYTES] += sum(each.end - each.start for each in damage)
+    sums[table.PARTITIONS] += 1
+    sums[table.SEGMENTS] += len(segments)
+    sums[table.LOG_BYTES] += log_bytes
+    sums[table.REFUSING] += not log.takes_writes
+    return log_bytes
 
 
-def _in_steps(metric: Metric, samples: Sequence[Sample]) -> Iterator[str]:
-    """Yield a metric with many samples, some lines at a time."""
+def _in_steps(metric: Metric, samples: Sequence[Sample]) -> Iterator[bytes]:
+    """Yield the text of a metric, some lines at a time."""
     for first in range(0, len(samples), STEP_LINES):
-        body = "".join(lines(metric, samples[first : first + STEP_LINES]))
-        yield body if first else heading(metric) + body
+        yield text(metric, samples[first : first + STEP_LINES], with_heading=not first).encode()
 
 
 def _bounds(log: Log) -> tuple[int, int]:

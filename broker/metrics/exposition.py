@@ -4,7 +4,7 @@ Written here because a broker of thousands of partitions has ten thousands of li
 for each, this less than one. Its parser is the judge of it, in the tests.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from tidelog.broker.metrics.table import HISTOGRAM, Metric
@@ -30,17 +30,10 @@ def heading(metric: Metric) -> str:
     return f"# HELP {metric.name} {metric.doc}\n# TYPE {metric.name} {metric.kind}\n"
 
 
-def lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield the lines of a counter or a gauge, without its heading."""
-    name = metric.name
-    for label, value in samples:
-        yield f"{name}{label} {value}\n"
-
-
-def text(metric: Metric, samples: Iterable[Sample]) -> str:
-    """Return a counter or a gauge; nothing where there is no sample."""
-    body = "".join(lines(metric, samples))
-    return heading(metric) + body if body else ""
+def text(metric: Metric, samples: Iterable[Sample], *, with_heading: bool = True) -> str:
+    """Return the lines of a counter or a gauge; nothing where there is no sample."""
+    body = "".join(f"{metric.name}{label} {value}\n" for label, value in samples)
+    return heading(metric) + body if body and with_heading else body
 
 
 def histogram(

@@ -19,7 +19,7 @@ OK, UNAVAILABLE = 200, 503
 
 
 def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int, dict[str, Any]]]:
-    """Return the HTTP status and what is told with it; yield between steps."""
+    """Return the HTTP status and the body of the answer; yield between steps."""
     topics = broker.topics.all()
     disk, count, refused = broker.logs.disk, 0, 0
     named: list[dict[str, Any]] = []
@@ -35,7 +35,7 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
             if count % STEP_LOGS == 0:
                 yield
     failing = broker.cleaners.failing()
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "status": "stopping" if is_stopping else "refusing writes" if refused or disk.is_full else "ok",
         "version": tidelog.__version__,
         "cluster_id": broker.cluster_id,
@@ -47,4 +47,4 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
         "compaction_failing": len(failing),
         "not_compacted": [{"log": str(log), "reason": why} for log, why in failing[:MOST_NAMED]],
     }
-    return OK if told["status"] == "ok" else UNAVAILABLE, told
+    return OK if answer["status"] == "ok" else UNAVAILABLE, answer

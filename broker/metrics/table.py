@@ -4,12 +4,14 @@ Owns the words; docs/metrics.md is made of them. Names and units are as Promethe
 for what only grows.
 """
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
-class Metric(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
     """One row; `doc` is a sentence or two."""
 
     name: str

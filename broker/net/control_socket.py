@@ -1,7 +1,7 @@
 """The socket by which a test controls its broker: DATA/.control, one JSON object a line, and one for an answer.
 
-Owns the socket and its lines; what they do is `broker.control`'s. Only who may open the data folder's files reaches it:
-it is never on a network.
+Owns the socket and its lines; `broker.control` does what they say. It is never on a network: the file is open to the
+owner of the data folder alone.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tidelog.broker.control import Control
 from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, reached
 from tidelog.storage import files
 
-# How many may connect in a turn of the loop: who finds no place has his connection refused at once.
+# So many may connect in a turn of the loop; others are refused at once.
 BACKLOG = 1024
 
 
@@ -74,7 +74,7 @@ class ControlSocket:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:
-            pass  # Whoever asked has gone.
+            pass  # The client has gone.
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -83,7 +83,7 @@ class ControlSocket:
     async def _line(reader: asyncio.StreamReader) -> bytes:
         try:
             return await reader.readline()
-        except ValueError:  # It is longer than allowed, and where the next begins nobody knows.
+        except ValueError:  # It is too long, so where the next one begins is unknown.
             return b""
 
     async def _answer(self, line: bytes) -> dict[str, object]:

@@ -339,7 +339,7 @@ async def test_a_session_outlives_its_connection(serve: Serve, connect: Connect)
 async def test_thousands_of_partitions_are_told_in_turns(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_sessions, "TELLS", 10)
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_A_TURN", 10)
     served, client, consumer = await started(serve, connect, 12, partitions=100)
     assert len(told(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
     assert told(await consumer.poll()) == {}

@@ -436,9 +436,9 @@ def test_damage_is_counted(tmp_path: Path) -> None:
         SimpleNamespace(size=100, summary=SimpleNamespace(damage=damaged)),
         SimpleNamespace(size=11, summary=SimpleNamespace(damage=())),
     ]
-    totals = collect._Totals()
-    assert collect._add(totals, cast(Any, SimpleNamespace(segments=segments, takes_writes=True))) == 2
-    assert (totals.damaged_ranges, totals.damaged_bytes, totals.size_bytes) == (2, 16, 111)
+    sums: Counter[table.Metric] = Counter()
+    assert collect._add(sums, cast(Any, SimpleNamespace(segments=segments, takes_writes=True))) == 111
+    assert (sums[table.DAMAGED_RANGES], sums[table.DAMAGED_BYTES], sums[table.SEGMENTS]) == (2, 16, 2)
 
 
 # -- what takes a look -------------------------------------------------------------------------------------------

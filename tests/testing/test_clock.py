@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from tests.support.raw_client import FETCH, LIST_OFFSETS, RawClient
 from tests.support.tested import batch_at, member, raw
@@ -36,18 +35,6 @@ def test_a_clock_is_held_moved_and_let_go(tidelog: Broker) -> None:
     assert clock.held_ms is None
 
 
-def test_retention_has_run_when_advance_returns(
-    tidelog: Broker, tidelog_clock: Clock, client: RawClient
-) -> None:
-    topic = tidelog.topic(**{"retention.ms": 3_600_000})
-    client.produce(topic.name, batch_at(tidelog_clock.now_ms, 3))
-    tidelog_clock.advance(minutes=59)
-    assert client.list_offsets(topic.name, EARLIEST).offset == 0
-    tidelog_clock.advance(hours=1)
-    assert client.list_offsets(topic.name, EARLIEST).offset == 3
-    assert topic.records() == []
-
-
 def test_a_segment_is_rolled_by_time(tidelog: Broker, tidelog_clock: Clock, client: RawClient) -> None:
     topic = tidelog.topic(**{"segment.ms": 60_000})
     client.produce(topic.name, batch_at(tidelog_clock.now_ms))
@@ -67,15 +54,16 @@ async def test_a_member_that_is_silent_for_its_session_timeout_is_gone(
     assert await one.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.tidelog(config={"offsets.retention.minutes": 1})
 async def test_committed_offsets_expire(
     tidelog_topic: Topic, tidelog_clock: Clock, client: RawClient
 ) -> None:
+    """To the second, though the broker looks for them every ten minutes."""
     one = member(client, f"g-{tidelog_topic}")
     assert await one.commit(tidelog_topic.name, 5) == [ErrorCode.NONE]
-    tidelog_clock.advance(days=6)
-    assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): 5}
-    tidelog_clock.advance(days=2)
-    assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): -1}
+    for seconds, offset in ((59, 5), (2, -1)):
+        tidelog_clock.advance(seconds=seconds)
+        assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): offset}
 
 
 def for_a_minute(topic: Topic) -> FetchRequest:
@@ -150,25 +138,6 @@ def test_what_is_looked_for_from_time_to_time_is_due_to_the_millisecond(
         tidelog_clock.advance(milliseconds=1)
         assert not topic.records()
         topic.delete()  # Retention looks often where records live for a millisecond.
-
-
-@pytest.mark.tidelog(config={"offsets.retention.minutes": 1})
-def test_offsets_expire_between_two_looks_at_them(tidelog: Broker, tidelog_clock: Clock) -> None:
-    topic = tidelog.topic()
-    place = TopicPartition(topic.name, 0)
-    consumer = KafkaConsumer(
-        bootstrap_servers=tidelog.bootstrap, group_id="expires", enable_auto_commit=False
-    )
-    consumer.assign([place])
-    consumer.commit({place: OffsetAndMetadata(5, "", -1)})
-    consumer.close()
-    found = []
-    for seconds in (59, 2):
-        tidelog_clock.advance(seconds=seconds)
-        consumer = KafkaConsumer(bootstrap_servers=tidelog.bootstrap, group_id="expires")
-        found.append(consumer.committed(place))
-        consumer.close()
-    assert found == [5, None]
 
 
 def test_a_log_is_compacted_when_its_records_are_old_enough(

@@ -274,13 +274,14 @@ def test_a_delay_goes_by_the_clock_that_is_held(
     assert response.responses[0].partition_responses[0].error_code == 0
 
 
+@pytest.mark.parametrize("end", ["free_disk", "clear"])
 def test_a_full_disk_refuses_records_until_it_is_free(
-    tidelog_topic: Topic, tidelog_faults: Faults, client: RawClient
+    tidelog_topic: Topic, tidelog_faults: Faults, client: RawClient, end: str
 ) -> None:
     assert _produce(client, tidelog_topic) == 0
     tidelog_faults.fill_disk()
     assert _produce(client, tidelog_topic) == ErrorCode.KAFKA_STORAGE_ERROR
-    tidelog_faults.free_disk()
+    getattr(tidelog_faults, end)()
     assert _produce(client, tidelog_topic) == 0
     assert len(tidelog_topic.records()) == 2
 
@@ -466,12 +467,3 @@ async def test_nothing_is_held_for_a_client_that_has_left(what: FaultOptions) ->
 def test_each_option_of_a_fault_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     assert not [name for name in FaultOptions.__annotations__ if f"`{name}" not in page]
-
-
-def test_a_disk_is_free_once_the_faults_are_cleared(
-    tidelog_topic: Topic, tidelog_faults: Faults, client: RawClient
-) -> None:
-    tidelog_faults.fill_disk()
-    assert _produce(client, tidelog_topic) == ErrorCode.KAFKA_STORAGE_ERROR
-    tidelog_faults.clear()
-    assert _produce(client, tidelog_topic) == 0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tidelog.testing.times import to_datetime, to_ms
+from tidelog.testing.clock import to_datetime, to_ms
 
 NINE = datetime(2026, 3, 1, 9, tzinfo=UTC)
 NINE_MS = 1_772_355_600_000

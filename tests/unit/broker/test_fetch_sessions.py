@@ -17,11 +17,11 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.fetch_sessions import (
+    PARTITION_BYTES,
+    PARTITIONS_A_TURN,
     PARTITIONS_MAX,
     SESSION_BYTES,
-    TELLS,
     TOPIC_BYTES,
-    WATCHED_BYTES,
     FetchSession,
     FetchSessions,
     InSession,
@@ -466,8 +466,8 @@ def test_what_changes_while_others_are_looked_at_is_noticed() -> None:
 
 
 def test_thousands_are_told_in_turns_and_a_request_in_between_ends_that() -> None:
-    world = World(3 * TELLS)
-    wanted = dict.fromkeys(range(3 * TELLS), 0)
+    world = World(3 * PARTITIONS_A_TURN)
+    wanted = dict.fromkeys(range(3 * PARTITIONS_A_TURN), 0)
     request = fetch("t", wanted)
     opening = Opening(world.sessions, "here", request, False)
     later = world.begun(opening.answer(world.read(request, False, 0)))
@@ -477,7 +477,7 @@ def test_thousands_are_told_in_turns_and_a_request_in_between_ends_that() -> Non
         turns += 1
     assert turns >= 5
     response = later.response
-    assert len(told(response)) == 3 * TELLS
+    assert len(told(response)) == 3 * PARTITIONS_A_TURN
     asked, request = world.begin(response.session_id, 1, wanted)
     later = world.begun(asked.answer(world.read(request, False, 0)))
     assert world.begin(response.session_id, 2)
@@ -492,15 +492,15 @@ def test_thousands_are_told_in_turns_and_a_request_in_between_ends_that() -> Non
 
 
 def test_one_that_goes_while_it_begins_leaves_nothing_behind() -> None:
-    world = World(3 * TELLS)
-    request = fetch("t", dict.fromkeys(range(3 * TELLS), 0))
+    world = World(3 * PARTITIONS_A_TURN)
+    request = fetch("t", dict.fromkeys(range(3 * PARTITIONS_A_TURN), 0))
     later = world.begun(Opening(world.sessions, "here", request, False).answer(world.read(request, False, 0)))
     world.loop.turn()
     (begun,) = world.sessions._sessions
     world.sessions.close(begun)
     world.loop.run()
     assert later.response is not None
-    assert not any(world.partition(index).waiters.count for index in range(3 * TELLS))
+    assert not any(world.partition(index).waiters.count for index in range(3 * PARTITIONS_A_TURN))
 
 
 # -- room ---------------------------------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_a_larger_one_takes_the_place_of_the_smallest_that_is_not_new() -> None:
 
 LIMIT_BYTES = 20 * LITTLE_BYTES
 NAMED_BYTES = SESSION_BYTES + TOPIC_BYTES + getsizeof("t")
-MOST = (LIMIT_BYTES // 2 - NAMED_BYTES) // WATCHED_BYTES  # in one session: half is for one address
+MOST = (LIMIT_BYTES // 2 - NAMED_BYTES) // PARTITION_BYTES  # in one session: half is for one address
 
 
 def small_world() -> World:
@@ -557,7 +557,7 @@ def test_what_sessions_hold_is_bounded_in_bytes() -> None:
     assert world.open(dict.fromkeys(range(MOST + 1), 0)).session_id == 0
     held = world.open(dict.fromkeys(range(MOST), 0)).session_id
     assert held
-    assert world.sessions.held_bytes == NAMED_BYTES + MOST * WATCHED_BYTES
+    assert world.sessions.held_bytes == NAMED_BYTES + MOST * PARTITION_BYTES
     assert world.open(dict.fromkeys(range(30), 0)).session_id == 0, "the half of an address is taken"
     assert world.open(EVERY).session_id, "there is always room for little"
     assert world.open(dict.fromkeys(range(30), 0), address="there").session_id
@@ -578,10 +578,10 @@ def test_one_that_grows_beyond_its_room_ends() -> None:
     world = small_world()
     session = world.open(EVERY).session_id
     assert told(world.poll(session, 1, dict.fromkeys(range(3, MOST), 0))) == list(range(3, MOST))
-    assert world.sessions.held_bytes == NAMED_BYTES + MOST * WATCHED_BYTES
+    assert world.sessions.held_bytes == NAMED_BYTES + MOST * PARTITION_BYTES
     shrunk = world.poll(session, 2, forgotten_topics_data=forgotten(0, 1))
     assert told(shrunk) == []
-    assert world.sessions.held_bytes == NAMED_BYTES + (MOST - 2) * WATCHED_BYTES
+    assert world.sessions.held_bytes == NAMED_BYTES + (MOST - 2) * PARTITION_BYTES
     too_many = world.poll(session, 3, dict.fromkeys(range(MOST + 1), 0))
     assert too_many == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert world.sessions.held_bytes == 0
@@ -633,13 +633,13 @@ def test_names_are_counted_too_however_long() -> None:
     long = "n" * 5000
     request = fetch(long, {0: 0}, session_id=session, session_epoch=1)
     assert isinstance(world.sessions.resume(request, False), FetchSession)
-    assert world.sessions.held_bytes == held + WATCHED_BYTES + TOPIC_BYTES + getsizeof(long)
+    assert world.sessions.held_bytes == held + PARTITION_BYTES + TOPIC_BYTES + getsizeof(long)
     gone = [ForgottenTopic(topic=long, partitions=[0])]
     assert told(world.poll(session, 2, forgotten_topics_data=gone)) == []
     assert world.sessions.held_bytes == held
     request = fetch(long, {0: 0}, session_id=session, session_epoch=3)
     assert isinstance(world.sessions.resume(request, False), FetchSession)
-    assert world.sessions.held_bytes == held + WATCHED_BYTES + TOPIC_BYTES + getsizeof(long), "again"
+    assert world.sessions.held_bytes == held + PARTITION_BYTES + TOPIC_BYTES + getsizeof(long), "again"
     request = fetch("n" * LIMIT_BYTES, {0: 0})
     opened = world.made(Opening(world.sessions, "here", request, False).answer([]))
     assert (opened.error_code, opened.session_id) == (0, 0)
