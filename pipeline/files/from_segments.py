@@ -32,7 +32,6 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
-from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import bases_in, partition_of
@@ -121,25 +120,15 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return snapshot.taken(made, now_ms)
 
 
-def topic_id(chosen: Options) -> str:
-    """Return the id of the topic in hexadecimal digits, empty where its folder says none."""
-    name = f"{chosen.topic}-{partitions(chosen.place, chosen.topic)[0]}"
-    if not remote.is_remote(chosen.place):
-        return _in_digits(load_topic_id(Path(chosen.place, name)))
-    with remote.mirrored(chosen.place, Path(name), ()) as folder:
-        return _in_digits(load_topic_id(folder))
-
-
-def _in_digits(found: bytes | None) -> str:
-    return found.hex() if found else ""
-
-
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
     with wanted_logs(chosen, Wanted(), now_ms) as logs:
         found = [log for log, _, _ in logs]
-        is_of = _in_digits(found[0].topic_id) if found else ""
-    return Heads(is_of, {log.partition: (log.log_start_offset, log.log_end_offset) for log in found})
+        topic_id = found[0].topic_id if found else None
+    return Heads(
+        topic_id.hex() if topic_id else "",
+        {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
+    )
 
 
 @_anew

@@ -90,8 +90,7 @@ class _Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Note which files count."""
         landed = [each for message in messages if isinstance(message, _Message) for each in message.landed]
-        with self._place.files.open_output_stream(self._place.under(f"{self._folder}/{_LIST}")) as out:
-            out.write(json.dumps(landed).encode())
+        self._place.write(f"{self._folder}/{_LIST}", [json.dumps(landed).encode()])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what is there to `discard`."""

@@ -117,14 +117,13 @@ def demand_form(place: Place, wanted: Form) -> None:
 
 def is_claimed(place: Place, topic: str) -> bool:
     """Return whether a stream writes a topic to a table."""
-    return bool(place.files.get_file_info(_note_of(place, topic)).is_file)
+    return bool(place.files.get_file_info(place.under(_note_of(topic))).is_file)
 
 
 def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
     """Note that a stream writes a topic to a table; PipelineError where another one does."""
-    name = _note_of(place, topic)
     if is_claimed(place, topic):
-        with place.files.open_input_stream(name) as told:
+        with place.files.open_input_stream(place.under(_note_of(topic))) as told:
             noted = json.loads(told.read())
         if noted["stream"] != stream:
             raise PipelineError(
@@ -134,10 +133,8 @@ def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
             )
         return
     place.files.create_dir(place.under(_NOTES), recursive=True)
-    with place.files.open_output_stream(f"{name}.tmp") as out:
-        out.write(json.dumps({"stream": stream, "checkpoint": checkpoint}).encode())
-    place.files.move(f"{name}.tmp", name)  # whole, or not there
+    place.write(_note_of(topic), [json.dumps({"stream": stream, "checkpoint": checkpoint}).encode()])
 
 
-def _note_of(place: Place, topic: str) -> str:
-    return place.under(f"{_NOTES}/{topic}.json")
+def _note_of(topic: str) -> str:
+    return f"{_NOTES}/{topic}.json"
