@@ -1,6 +1,6 @@
-"""What a task of Spark's is handed, and where the records it reads come from.
+"""Tasks of Spark, and the two ways to read: from files and from a broker.
 
-Owns how pieces are shared out among tasks. Invariant: one after another, tasks read pieces in the order of the plan.
+One after another, tasks read pieces in the order of the plan.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The tables `batches` and `segments`: what a log is made of, without a look at its records.
+"""The tables `batches` and `segments`: what a log is made of, without reading its records.
 
-Owns their rows. A batch is one of a range of times if its largest time is, a segment if some record of it may be. What
-is damaged of a segment is told as far as it is known before its bytes are read; `tidelog fsck` reads them all.
+A batch is in a range of times if its largest time is; a segment, if a record of it may be. Damage of a segment is shown
+as far as it is known before its bytes are read; `tidelog fsck` reads them all.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""What of a log cannot be read: damaged bytes, and offsets of which no bytes are left.
+"""What of a log cannot be read: damaged bytes, and offsets without any bytes.
 
-Owns what counts as lost, by what storage has found, by the segments around, and by what the data folder tells; and
-whether that may have been of a window: the times of records in damage nobody knows. Knows nothing of how it is read.
+Storage's findings, neighbouring segments and the data folder's checkpoints decide what is lost, and whether it may have
+been in a window: nobody knows the times of damaged records.
 """
 
 from typing import Final, NamedTuple

@@ -59,8 +59,8 @@ def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: boo
     # What was committed is known by now: what comes while latencies are measured is unread.
     latencies = measured(asked, least_ms)
     for partition, latency_ms in sorted(latencies.items()):
-        told = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
-        progress.say(f"{chosen.topic}-{partition}: latency {told}")
+        words = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
+        progress.say(f"{chosen.topic}-{partition}: latency {words}")
     times = since(chosen.place, chosen.topic, wanted, latencies)
     rows = list(starts(wanted, times, looked_up(target, chosen.topic, times)))
     asked.print_rows(COLUMNS, rows)
@@ -128,7 +128,7 @@ def measured(asked: Asked, least_ms: int | None) -> dict[int, int | None]:
 def since(
     place: str, topic: str, wanted: Mapping[Reads, int], latencies: Mapping[int, int | None]
 ) -> dict[Reads, int | None]:
-    """Return the create time from which on all is that a group has not read; None where that cannot be told."""
+    """Return the create time from which on all is that a group has not read; None if that is not known."""
     partitions = sorted({reads.partition for reads in wanted})
     found: dict[Reads, int | None] = dict.fromkeys(wanted)
     with from_segments.opened(place, topic, partitions, now_ms()) as logs:

@@ -1,7 +1,7 @@
-"""replay: the records of an exact range of times, written to a topic once more.
+"""replay: send the records of an exact range of times to a topic of a broker.
 
-Owns what is sent where, and in which order: records of a partition in that of their offsets. How they are written, at
-which rate, and what of them is there already, the sink knows (`pipeline.sink`). Their create times are kept.
+Each partition is sent in the order of its offsets, with create times kept. The sink (`pipeline.writing`) paces the
+records and leaves out those that are there already.
 """
 
 import json

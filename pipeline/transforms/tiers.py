@@ -1,6 +1,6 @@
-"""The same records in several places: which are missing, double or unknown in each, by partition and window.
+"""The same records in several places: missing, duplicate and extra ones in each, by partition and window.
 
-A record is told by partition, offset and create time. Windows are those of `windows`.
+A record is identified by partition, offset and create time. Windows are those of `windows`.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
     numbers = range(len(tiers))
     by_offset = _by_offset(tiers)
     window = window_of("create_time", window_ms).alias("window")
-    told = by_offset.groupBy("partition", window).agg(
+    by_window = by_offset.groupBy("partition", window).agg(
         F.array(*(_summed(number) for number in numbers)).alias("tiers")
     )
-    rows = told.select("partition", "window", F.posexplode("tiers").alias("tier", "of"))
+    rows = by_window.select("partition", "window", F.posexplode("tiers").alias("tier", "of"))
     found = rows.select("partition", "window", "tier", "of.*").where(
         (F.col("n") > 0) | (F.col("missing") > 0)
     )

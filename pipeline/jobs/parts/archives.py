@@ -78,10 +78,10 @@ def load(place: Place, folder: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     try:
-        told = json.loads(data)
-        if told.pop("version") != VERSION:
+        fields = json.loads(data)
+        if fields.pop("version") != VERSION:
             raise ValueError(f"only version {VERSION} is known")
-        found = Manifest(**told)
+        found = Manifest(**fields)
         found.log_bytes()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PipelineError(f"{path}: is no manifest of an archive ({error}); restore it") from None
@@ -102,10 +102,10 @@ def begin(place: Place, manifest: Manifest) -> None:
 def save(place: Place, manifest: Manifest) -> None:
     """Replace the manifest of a partition, whose files are there; and what a reader of the archive goes by."""
     place.files.create_dir(place.under(manifest.folder), recursive=True)
-    told = {"version": VERSION, **manifest._asdict()}
+    document = {"version": VERSION, **manifest._asdict()}
     if place.is_local:
         files.sync_folder(Path(place.under(manifest.folder)))
-    place.write(f"{manifest.folder}/{MANIFEST}", [json.dumps(told, indent=1).encode()])
+    place.write(f"{manifest.folder}/{MANIFEST}", [json.dumps(document, indent=1).encode()])
 
 
 def manifests(place: Place) -> list[Manifest]:
@@ -136,7 +136,7 @@ def close(place: Place) -> None:
     place.write(CLEAN_SHUTDOWN, [b'{"version":0,"brokerEpoch":-1}'])
 
 
-def ship(piece: Piece, told: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
+def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
     """Copy a segment into an archive, its log last, and return what the manifest says of it.
 
     Every batch is verified on the way. What is damaged goes the way of option `bad`; where that goes on, the damaged
@@ -160,7 +160,7 @@ def ship(piece: Piece, told: Mapping[str, Any], place: Place, how: str, kept: st
     shipped.append(_put(place, f"{folder}/{stem}{LOG}", content))
     if shipped[-1]["bytes"] != piece.end:
         raise PipelineError(f"{piece.path}: it has changed while it was read; run it again")
-    return {**told, "damage": damage, "files": shipped}
+    return {**described, "damage": damage, "files": shipped}
 
 
 def ship_beside(source: Path, place: Place) -> None:

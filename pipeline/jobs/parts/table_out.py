@@ -70,10 +70,10 @@ def _struct(schema: str) -> "StructType":
     return found
 
 
-def form(told: Table, clock: str) -> Form:
+def form(flags: Table, clock: str) -> Form:
     """Return the form that flags mean; WrongOption for what is none."""
-    one_of("--format", told.format_name, FORMATS)
-    decode, schema = told.decode, told.schema
+    one_of("--format", flags.format_name, FORMATS)
+    decode, schema = flags.decode, flags.schema
     if decode:
         one_of("--decode", decode, _DECODES)
     if decode == _JSON and not schema.strip():
@@ -83,7 +83,7 @@ def form(told: Table, clock: str) -> Form:
     if schema and decode != _JSON:
         raise WrongOption("--schema is of JSON; write --decode json, too")
     time = "append_time" if clock == APPEND else "create_time"
-    return Form(told.format_name, decode, schema, time if told.by_date else "")
+    return Form(flags.format_name, decode, schema, time if flags.by_date else "")
 
 
 def demand_checkpoint(out: str, checkpoint: str) -> None:
@@ -123,8 +123,8 @@ def is_claimed(place: Place, topic: str) -> bool:
 def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
     """Note that a stream writes a topic to a table; PipelineError where another one does."""
     if is_claimed(place, topic):
-        with place.files.open_input_stream(place.under(_note_of(topic))) as told:
-            noted = json.loads(told.read())
+        with place.files.open_input_stream(place.under(_note_of(topic))) as note:
+            noted = json.loads(note.read())
         if noted["stream"] != stream:
             raise PipelineError(
                 f"{place.uri} has records of topic {topic} already, by the checkpoint {noted['checkpoint']}; with "
