@@ -1,13 +1,13 @@
 """`tidelog explain`: why a segment stays or goes, how times lead to offsets, read from a data folder.
 
-Owns the words and tables. Decides nothing: what expires says `storage.retention`, what is found `storage.search`. Reads
-the folder as it is, while a broker runs on it or none; takes no lock, and writes nothing. A broker's options it does
-not know: it is told them as the broker was, and says by which it judges. A topic that is not in the catalogue is what
-its folders say, as it will be to the broker that adopts them.
+`storage.retention` decides what expires, `storage.search` what is found. The folder is read as it is, with a broker
+running on it or not; nothing is locked or written. The broker's options come from the same places as the broker's own,
+and the output names those that decide. A topic that is not in the catalogue is what its folders say, as it will be to
+the broker that adopts them.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -144,18 +144,13 @@ RANGE: Final = (
 def retained(where: Where, as_json: bool, clock: Clock) -> int:
     """Print when each segment goes, and by which rule; return the exit code."""
     now_ms = clock.now_ms()
-    with _errors(where):
-        topic = _topic(where)
+    with _opened(where, now_ms) as (topic, logs):
         rows = [
-            {"kind": "segment", "partition": log.partition, **_verdict(verdict, log)}
-            for log in _logs(where, topic, now_ms)
+            _of(log) | _verdict(verdict, log)
+            for log in logs
             for verdict in retention.verdicts(log.segments, log.log_start_offset, log.config, now_ms)
         ]
-    if as_json:
-        _print_json([_options(topic, RETENTION_OPTIONS), *rows])
-        return OK
-    print_rows(RETENTION, rows, as_json=False, caption=f"{topic.name}: what retention makes of its segments")
-    _print_options(topic, RETENTION_OPTIONS)
+    _print(topic, RETENTION_OPTIONS, as_json, RETENTION, "what retention makes of its segments", rows)
     return OK
 
 
@@ -204,29 +199,18 @@ def compacted(where: Where, reads_keys: bool, as_json: bool, clock: Clock) -> in
     now_ms = clock.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _errors(where):
-        topic = _topic(where)
-        for log in _logs(where, topic, now_ms):
+    with _opened(where, now_ms) as (topic, logs):
+        for log in logs:
             if reads_keys:
                 _look_at_keys(log, now_ms)
             plan = passes.wanted(log, now_ms)
-            rows += [
-                {"kind": "segment", "partition": log.partition, **_state(each, log, plan, now_ms)}
-                for each in log.segments
-            ]
-            answers.append({"kind": "answer", "partition": log.partition, **_due(log, plan, now_ms)})
-    if as_json:
-        _print_json([_options(topic, COMPACTION_OPTIONS), *rows, *answers])
-        return OK
-    print_rows(
-        COMPACTION, rows, as_json=False, caption=f"{topic.name}: what compaction makes of its segments"
-    )
-    _print_options(topic, COMPACTION_OPTIONS)
-    for row in answers:
-        by_time = (
-            "" if row["due_at"] is None else f"; by time alone a pass is due at {times.show(row['due_at'])}"
-        )
-        print(f"partition {row['partition']}: {row['why']}{by_time}")
+            rows += [_of(log) | _state(each, log, plan, now_ms) for each in log.segments]
+            answers.append(_of(log, "answer") | _due(log, plan, now_ms))
+    caption = "what compaction makes of its segments"
+    _print(topic, COMPACTION_OPTIONS, as_json, COMPACTION, caption, rows, answers)
+    for row in () if as_json else answers:
+        due = "" if row["due_at"] is None else f"; by time alone a pass is due at {times.show(row['due_at'])}"
+        print(f"partition {row['partition']}: {row['why']}{due}")
     return OK
 
 
@@ -321,11 +305,11 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _errors(where):
-        topic, name, timeline = _topic_and_clock(where, clock_name)
-        for log in _logs(where, topic, now_ms):
+    with _opened(where, now_ms, clock_name) as (topic, logs):
+        name, timeline = _clock(topic, clock_name)
+        for log in logs:
             found = explained.first_at_or_after(log, at_ms, timeline)
-            rows += [{"kind": "segment", "partition": log.partition, **_step(step)} for step in found.steps]
+            rows += [_of(log) | _step(step) for step in found.steps]
             answer = {
                 "offset": found.answer and found.answer.offset,
                 "timestamp": found.answer and found.answer.timestamp,
@@ -333,15 +317,11 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
                 "bytes_read": sum(step.bytes_read for step in found.steps),
             }
             unread = explained.unread_before(log, found.answer, at_ms, timeline)
-            answers.append(_answer(log, name) | answer | {"damage": [_damage(each) for each in unread]})
-    if as_json:
-        _print_json([_options(topic, LOOKUP_OPTIONS), *rows, *answers])
-        return OK
-    print_rows(OFFSET, rows, as_json=False, caption=f"{topic.name}: at or after {times.show(at_ms)}")
-    _print_options(topic, LOOKUP_OPTIONS)
-    for row in answers:
+            answers.append(_answer(log, name, answer, unread))
+    _print(topic, LOOKUP_OPTIONS, as_json, OFFSET, f"at or after {times.show(at_ms)}", rows, answers)
+    for row in () if as_json else answers:
         found_at = "nothing" if row["offset"] is None else f"offset {row['offset']}, {_dated(row)}"
-        print(_of(row) + f"{found_at}; {counted(row['bytes_read'], 'byte')} read")
+        print(f"{_by(row)}{found_at}; {counted(row['bytes_read'], 'byte')} read")
         _print_damage(row, "an earlier one may have been in them")
     return OK
 
@@ -349,62 +329,74 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
 def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
     now_ms = clock.now_ms()
-    from_ms, to_ms = (
-        time_options.time_ms("--from", since, now_ms),
-        time_options.time_ms("--to", until, now_ms),
-    )
+    from_ms = time_options.time_ms("--from", since, now_ms)
+    to_ms = time_options.time_ms("--to", until, now_ms)
+    first, end = times.show(from_ms), times.show(to_ms)
     if from_ms > to_ms:
-        raise CommandError(
-            f"--from {since} is later than --to {until}: {times.show(from_ms)} is after {times.show(to_ms)}",
-            USAGE,
-        )
+        raise CommandError(f"--from {since} is later than --to {until}: {first} is after {end}", USAGE)
     answers: list[dict[str, Any]] = []
-    with _errors(where):
-        topic, name, timeline = _topic_and_clock(where, clock_name)
-        for log in _logs(where, topic, now_ms):
+    with _opened(where, now_ms, clock_name) as (topic, logs):
+        name, timeline = _clock(topic, clock_name)
+        for log in logs:
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
             ends = (offsets[0], offsets[-1]) if offsets else ()
             answer = {
                 "offset": offsets.start if offsets else None,
                 "end_offset": offsets.stop if offsets else None,
-                "bound": any(explained.is_bound(log, end, timeline) for end in ends),
+                "bound": any(explained.is_bound(log, each, timeline) for each in ends),
                 "reads": reads,
                 "bytes_read": bytes_read,
             }
             unread = explained.unread_beside(log, offsets, from_ms, to_ms, timeline)
-            answers.append(_answer(log, name) | answer | {"damage": [_damage(each) for each in unread]})
-    if as_json:
-        _print_json([_options(topic, LOOKUP_OPTIONS), *answers])
-        return OK
-    caption = f"{topic.name}: from {times.show(from_ms)} on and before {times.show(to_ms)}"
-    print_rows(RANGE, answers, as_json=False, caption=caption)
-    _print_options(topic, LOOKUP_OPTIONS)
-    for row in answers:
+            answers.append(_answer(log, name, answer, unread))
+    _print(topic, LOOKUP_OPTIONS, as_json, RANGE, f"from {first} on and before {end}", answers)
+    for row in () if as_json else answers:
         if row["bound"]:
-            print(_of(row) + "a bound is all that is known at an end: what may be of the range is in it")
+            print(f"{_by(row)}a bound is all that is known at an end: what may be of the range is in it")
         _print_damage(row, "records of the range may have been in them")
     return OK
 
 
-def _topic_and_clock(where: Where, clock_name: str | None) -> tuple[_Topic, str, Timeline]:
-    """Return the topic, and the clock by which it is searched, its own unless one is named."""
-    if clock_name is not None and clock_name not in CLOCKS:
-        raise CommandError(f"--clock {shown(clock_name)}: must be one of {', '.join(CLOCKS)}", USAGE)
-    topic = _topic(where)
-    name = clock_name or topic.config.lookup_clock
-    return topic, name, CLOCKS[name]
+def _clock(topic: _Topic, name: str | None) -> tuple[str, Timeline]:
+    """Return the clock by which a topic is searched, its own unless one is named."""
+    name = name or topic.config.lookup_clock
+    return name, CLOCKS[name]
 
 
-def _print_json(rows: Sequence[dict[str, Any]]) -> None:
-    for row in rows:
-        print(to_json(row))
+def _print(
+    topic: _Topic,
+    names: Sequence[str],
+    as_json: bool,
+    columns: Sequence[Column],
+    caption: str,
+    rows: Sequence[dict[str, Any]],
+    answers: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Print rows and the options by which they are judged: as JSON, with the answers, or as a table."""
+    options = {
+        option.name: {"value": option.text, "source": _SOURCES[option.source]}
+        for option in topic.options
+        if option.name in names
+    }
+    if as_json:
+        for row in ({"kind": "options", "topic": topic.name, "options": options}, *rows, *answers):
+            print(to_json(row))
+        return
+    print_rows(columns, rows, as_json=False, caption=f"{topic.name}: {caption}")
+    words = [f"{name}={each['value']} ({each['source']})" for name, each in options.items()]
+    print(f"judged by {', '.join(words)}")
 
 
-def _answer(log: Log, clock_name: str) -> dict[str, Any]:
-    return {"kind": "answer", "partition": log.partition, "clock": clock_name}
+def _of(log: Log, kind: str = "segment") -> dict[str, Any]:
+    return {"kind": kind, "partition": log.partition}
 
 
-def _of(row: dict[str, Any]) -> str:
+def _answer(log: Log, clock: str, answer: dict[str, Any], unread: Iterable[Unread]) -> dict[str, Any]:
+    damage = [_damage(each) for each in unread]
+    return _of(log, "answer") | {"clock": clock} | answer | {"damage": damage}
+
+
+def _by(row: dict[str, Any]) -> str:
     return f"partition {row['partition']}, by {row['clock']} time: "
 
 
@@ -423,7 +415,7 @@ def _print_damage(row: dict[str, Any], what: str) -> None:
     for place in row["damage"]:
         upto = "the log's end" if place["next_offset"] is None else f"offset {place['next_offset'] - 1}"
         where = f"{shown(place['file'])}@{place['position']}"
-        print(_of(row) + f"damaged bytes at {where}, to {upto}, were stepped over: {what}")
+        print(f"{_by(row)}damaged bytes at {where}, to {upto}, were stepped over: {what}")
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -444,36 +436,16 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _options(topic: _Topic, names: Sequence[str]) -> dict[str, Any]:
-    """Return by which options of the topic is judged, and whence they are."""
-    values = {
-        option.name: {"value": option.text, "source": _SOURCES[option.source]}
-        for option in topic.options
-        if option.name in names
-    }
-    return {"kind": "options", "topic": topic.name, "options": values}
-
-
-def _print_options(topic: _Topic, names: Sequence[str]) -> None:
-    values = _options(topic, names)["options"]
-    words = [f"{name}={each['value']} ({each['source']})" for name, each in values.items()]
-    print(f"judged by {', '.join(words)}")
-
-
-def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
-    """Yield the logs of the partitions that were asked for, opened for reading. StorageError, OSError, CommandError."""
-    starts = load_offsets(topic.folder / LOG_STARTS)
-    for number in _wanted(topic, where):
-        path = topic.folder / f"{where.topic}-{number}"
-        yield read_only.load(
-            path, where.topic, number, topic.config, starts.get((where.topic, number), 0), now_ms
-        )
-
-
 @contextmanager
-def _errors(where: Where) -> Iterator[None]:
+def _opened(
+    where: Where, now_ms: int, clock_name: str | None = None
+) -> Iterator[tuple[_Topic, Iterator[Log]]]:
+    """Yield the topic, and the logs of the partitions that were asked for, opened for reading one by one."""
+    if clock_name is not None and clock_name not in CLOCKS:
+        raise CommandError(f"--clock {shown(clock_name)}: must be one of {', '.join(CLOCKS)}", USAGE)
     try:
-        yield
+        topic = _topic(where)
+        yield topic, _logs(where, topic, now_ms)
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (CatalogError, StorageError) as error:
@@ -482,12 +454,26 @@ def _errors(where: Where) -> Iterator[None]:
         raise CommandError(f"{error.filename or where.data_dir}: {error.strerror or error}") from error
 
 
+def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
+    partitions = topic.partitions if where.partition is None else [where.partition]
+    if not set(partitions) <= set(topic.partitions):
+        raise CommandError(
+            f"--partition {where.partition}: {topic.name} has no such partition, the last is {topic.partitions[-1]}",
+            USAGE,
+        )
+    starts = load_offsets(topic.folder / LOG_STARTS)
+    for number in partitions:
+        path, start = topic.folder / f"{topic.name}-{number}", starts.get((topic.name, number), 0)
+        yield read_only.load(path, topic.name, number, topic.config, start, now_ms)
+
+
 def _topic(where: Where) -> _Topic:
     """Return the topic as the catalogue has it, with the partitions of folders that a start would adopt."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
-    adopted = _partitions_by_folder(folder, name)
+    named = [partition_of(each) for each, is_folder in files.list_folder(folder) if is_folder]
+    adopted = [each[1] for each in named if each is not None and each[0] == name]
     records: list[TopicRecord] = []
     left_out: list[str] = []
     if files.status(catalog) is not None:
@@ -509,19 +495,3 @@ def _topic(where: Where) -> _Topic:
         note(f"a stored option is not honoured: {problem}")
     config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
     return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
-
-
-def _partitions_by_folder(folder: Path, topic: str) -> list[int]:
-    named = [partition_of(name) for name, is_folder in files.list_folder(folder) if is_folder]
-    return [each[1] for each in named if each is not None and each[0] == topic]
-
-
-def _wanted(topic: _Topic, where: Where) -> list[int]:
-    if where.partition is None:
-        return topic.partitions
-    if where.partition not in topic.partitions:
-        last = topic.partitions[-1]
-        raise CommandError(
-            f"--partition {where.partition}: {where.topic} has no such partition, the last is {last}", USAGE
-        )
-    return [where.partition]

@@ -1,7 +1,6 @@
-"""The jobs as commands: what the command line of each takes besides the flags of all.
+"""The jobs as commands: flags of their own, help, and how a run ends.
 
-Owns the words of help, and how a run ends: an error is one line on standard error, and an exit code. Each job loads
-what it needs when it runs.
+An error is one line on standard error and an exit code. Each job loads what it needs when it runs.
 """
 
 import sys
@@ -243,10 +242,10 @@ def run(arguments: Sequence[str], name: str) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        told = failures.told(error)
-        if told is None:
+        described = failures.described(error)
+        if described is None:
             raise
-        message, status = told
+        message, status = described
         _complain(message)
     return status if isinstance(status, int) else OK
 

@@ -1,11 +1,8 @@
-"""From the bytes of a log to Arrow: the records of batches, as columns.
+"""From the bytes of a log to Arrow: the records of batches of every format and codec, as columns.
 
-Owns the way from entries of every format and codec to arrays of the columns that are asked for. Knows bytes, not where
-they come from, and nothing of Spark. Invariant: rows come in the order of the log, and no row is left out but those of
-control batches and those outside the window.
-
-Bytes of keys and values are gathered by Arrow from where they lie: the positions that a walk over the records has found
-are the offsets of an array of which every second element is a value, and the others are what lies between.
+Rows come in the order of the log; only control batches and what is outside the window are left out. Arrow gathers the
+bytes of keys and values from where they lie: the positions that a walk over the records finds are the offsets of an
+array in which every second element is a value, and the others are what lies between.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -98,7 +98,7 @@ def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterat
         try:
             with _Tally(table_bytes) as counted:
                 audit.count(counted, share)
-                yield from audit.told(counted)
+                yield from audit.results(counted)
         except _Full:
             if share.mask.bit_length() >= _SPLIT_BITS_MAX:
                 raise PipelineError("there is no room for the keys: have it use more memory") from None
@@ -268,7 +268,7 @@ class _Audit:
         key_hashes.write(self._secret, self._batch.data, columns, self._hashes)
         return self._hashes
 
-    def told(self, counted: _Tally) -> Iterator[Behind]:
+    def results(self, counted: _Tally) -> Iterator[Behind]:
         """Yield what was counted."""
         gone = self._gone()
         for key, first_ms, each in counted.each():

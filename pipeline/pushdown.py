@@ -1,7 +1,7 @@
-"""What Spark's predicates leave of a table: partitions, offsets and times.
+"""Bounds of partitions, offsets and times, from Spark's predicates.
 
-Owns the way from predicates to bounds. They only narrow what is looked at: Spark looks at each row again, so a bound
-may be wider than a predicate, and one that is not understood is left to it. Knows nothing of logs.
+Bounds only narrow what is read: Spark applies each predicate again, so a bound may be wider than its predicate, and a
+predicate without a bound is left to Spark.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
-"""What becomes of bytes that are damaged: the read fails, or goes on without them, or keeps them elsewhere.
+"""Damaged bytes: the read fails, goes on without them, or keeps them elsewhere (option `bad`).
 
-Owns the three ways there are (option `bad`), and the files of a quarantine: of each range its raw bytes, and beside
-them a note of where they came from. A range has one name, whoever reads it and however often: a task that is done again
-writes the same files.
+A quarantine has the raw bytes of each range, and a note of where they came from. A range always has the same name: a
+task that is done again writes the same files.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""A Spark session in which the source and the sink are known.
-
-Owns which Java Spark runs on, which interpreter its workers are, and the one place for Spark's settings. Knows nothing
-of logs.
-"""
+"""A Spark session that knows the source and the sink: its Java, its Python, and all settings of Spark."""
 
 import os
 import shutil
@@ -63,7 +59,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """Return what spark-submit was told, where it runs this: a master above all."""
+    """Return the settings of spark-submit, if it runs this: a master above all."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()  # connects to its Java, which has the settings
@@ -87,7 +83,7 @@ def _choose_java() -> None:
 
 
 def _wrapped() -> Path:
-    """Return the home of a Java that is not told what it does not know."""
+    """Return the home of a Java without the flag that it does not know."""
     home = Path(tempfile.mkdtemp(prefix="tidelog-java-"))
     program = home / "bin" / "java"
     program.parent.mkdir()

@@ -1,8 +1,7 @@
 """`spark.read.format("tidelog")`: the log as a table.
 
-Owns what Spark asks of a source: a schema, tasks, and the rows of a task as batches of Arrow's. What is in the log, and
-where, `from_segments` and `from_broker` know. Only the columns of the schema that was asked for are made, so
-`.schema("offset long, key binary")` costs what two columns do.
+Spark asks for a schema, tasks, and the rows of a task as Arrow batches; `from_segments` and `from_broker` read the log.
+Only the columns of the requested schema are made, so `.schema("offset long, key binary")` costs what two columns do.
 """
 
 from collections.abc import Iterator

@@ -1,14 +1,13 @@
 """`spark.readStream.format("tidelog")`: the log as a table that grows.
 
-Owns offsets, as Spark keeps them in its checkpoint, and which of them a batch takes. An offset is
-`{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition
-that is not named there begins at 0. Where the stream began is in each of them too, as `began`: Spark keeps only the end
-of its first batch, and asks anew where that begins if it was killed meanwhile. A time of option `from` that is relative
-to now is what it was then: offsets have it as `from_ms`. Between two offsets lie the same records whenever they are
-read, or the read fails: so each record is in one batch, and a sink that writes a batch once writes each record once.
+Spark keeps offsets in its checkpoint: `{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`, for each partition
+the next offset to read. A partition that is not in it begins at 0. `began` is where the stream began: Spark keeps only
+the end of its first batch, and asks again where that batch begins if it was killed meanwhile. `from_ms` is a relative
+time of option `from`, as of when the stream began. Between two offsets lie the same records whenever they are read, or
+the read fails: each record is in one batch, so a sink that writes each batch once writes each record once.
 
-Invariant: what a stream has not read and retention has deleted is an error, and so is a topic that was made anew. With
-`failOnDataLoss=false` the first is not; the second is always.
+Records that retention deletes before the stream reads them are an error, unless `failOnDataLoss=false`. A topic that
+was deleted and created again is always an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit(_read(end))
 
     def _commit(self, offsets: Offsets) -> None:
-        """Commit what the group has not been told yet."""
+        """Commit offsets, unless they are the last ones that were committed."""
         if self._options.group and offsets and offsets != self._committed:
             from_broker.commit(self._options, offsets)
             self._committed = offsets

@@ -1,4 +1,4 @@
-"""What a table of the source has for columns: as Arrow has it, and Spark."""
+"""The columns of the source's tables, for Arrow and for Spark."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""What a task of Spark's is handed, and where the records it reads come from.
+"""Tasks of Spark, and the two ways to read: from files and from a broker.
 
-Owns how pieces are shared out among tasks. Invariant: one after another, tasks read pieces in the order of the plan.
+One after another, tasks read pieces in the order of the plan.
 """
 
 import os
@@ -15,9 +15,9 @@ from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options
 
-# Each has `plan(options, wanted, now_ms)`, which returns pieces, `rows(piece, names, options)`, `let_go(pieces)` of
-# those that are not read, and `topic_id(options)`; and for streams `heads(options, now_ms)`,
-# `first_offsets(options, heads, now_ms)` and `between(options, ranges, now_ms)`.
+# Each has `plan(options, wanted, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
+# `rows(piece, names, options)`, `batches(piece, options)`, `let_go(pieces)` of those that are not read,
+# `heads(options, now_ms)` and `first_offsets(options, heads, now_ms)`.
 KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from_broker}
 
 

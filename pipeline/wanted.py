@@ -1,4 +1,4 @@
-"""Which partitions and records are read: what options and predicates leave together, wherever the records come from."""
+"""The partitions and records to read: what options and predicates leave together."""
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError

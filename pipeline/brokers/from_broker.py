@@ -84,12 +84,6 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
 
 
-def topic_id(chosen: Options) -> str:
-    """Return the id of the topic in hexadecimal digits, empty where the broker knows none."""
-    with Cluster(chosen.place) as cluster:
-        return _in_digits(cluster.topic(chosen.topic).topic_id)
-
-
 def _in_digits(found: bytes) -> str:
     return found.hex() if any(found) else ""
 

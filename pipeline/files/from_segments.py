@@ -1,7 +1,7 @@
-"""What is read of a topic from the files of its log: the pieces, and the rows of each.
+"""Reading a topic from the files of its log: the pieces, and the rows of each.
 
-Owns the way from options and predicates to a window, from a place to the logs in it, and from a piece to batches of
-Arrow's. Where in the files that is, `segments` knows; how their bytes are read, `pieces`.
+`segments` plans which bytes to read, `pieces` reads them; here options and predicates become a window, a place becomes
+the logs in it, and a piece becomes Arrow batches.
 """
 
 import tempfile
@@ -32,7 +32,6 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
-from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import bases_in, partition_of
@@ -43,7 +42,7 @@ from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_TOLD: Final = 10  # names of topics in an error
+_NAMED: Final = 10  # names of topics in an error
 _TRIES: Final = 5  # to look at logs while retention deletes
 
 
@@ -66,23 +65,23 @@ class _Deleted(PipelineError):
     """Retention has deleted a segment of a log since it was opened."""
 
 
-def _anew(function: Callable[P, T]) -> Callable[P, T]:
+def _retried(function: Callable[P, T]) -> Callable[P, T]:
     """Have what opens logs do so anew, where retention or compaction takes a segment away meanwhile."""
 
     @wraps(function)
-    def look(*told: P.args, **named: P.kwargs) -> T:
+    def look(*args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(_TRIES):
             with suppress(_Deleted, snapshot.Replaced, OffsetOutOfRange):
-                return function(*told, **named)
+                return function(*args, **kwargs)
         try:
-            return function(*told, **named)
+            return function(*args, **kwargs)
         except OffsetOutOfRange as error:
             raise PipelineError(f"{error}; load it anew") from error
 
     return look
 
 
-@_anew
+@_retried
 def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[Listing]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets.
 
@@ -94,7 +93,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[List
         return [listings.segments_of(log, root, window_of(chosen, found)) for log, _, root in logs]
 
 
-@_anew
+@_retried
 def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
     """Return what a read would take, and make nothing: its files may go before they are read."""
     window = window_of(chosen, found)
@@ -108,7 +107,7 @@ def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
     return Looked(made, segment_count)
 
 
-@_anew
+@_retried
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
     window = window_of(chosen, Wanted())
@@ -121,28 +120,18 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return snapshot.taken(made, now_ms)
 
 
-def topic_id(chosen: Options) -> str:
-    """Return the id of the topic in hexadecimal digits, empty where its folder says none."""
-    name = f"{chosen.topic}-{partitions(chosen.place, chosen.topic)[0]}"
-    if not remote.is_remote(chosen.place):
-        return _in_digits(load_topic_id(Path(chosen.place, name)))
-    with remote.mirrored(chosen.place, Path(name), ()) as folder:
-        return _in_digits(load_topic_id(folder))
-
-
-def _in_digits(found: bytes | None) -> str:
-    return found.hex() if found else ""
-
-
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
     with wanted_logs(chosen, Wanted(), now_ms) as logs:
         found = [log for log, _, _ in logs]
-        is_of = _in_digits(found[0].topic_id) if found else ""
-    return Heads(is_of, {log.partition: (log.log_start_offset, log.log_end_offset) for log in found})
+        topic_id = found[0].topic_id if found else None
+    return Heads(
+        topic_id.hex() if topic_id else "",
+        {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
+    )
 
 
-@_anew
+@_retried
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
     window = window_of(chosen, Wanted())
@@ -209,10 +198,10 @@ def partitions(place: str, topic: str) -> list[int]:
     """Return the partitions of a topic that have a folder there. PipelineError where it has none."""
     there = topics(place)
     if topic not in there:
-        told = ", ".join(list(there)[:_TOLD]) or "none"
-        more = f" and {len(there) - _TOLD} more" * (len(there) > _TOLD)
+        names = ", ".join(list(there)[:_NAMED]) or "none"
+        more = f" and {len(there) - _NAMED} more" * (len(there) > _NAMED)
         raise PipelineError(
-            f"{remote.shown(place)}: no topic {topic} is in it; there are: {told}{more}{nearest(topic, there)}"
+            f"{remote.shown(place)}: no topic {topic} is in it; there are: {names}{more}{nearest(topic, there)}"
         )
     return there[topic]
 

@@ -1,7 +1,7 @@
-"""The tables `batches` and `segments`: what a log is made of, without a look at its records.
+"""The tables `batches` and `segments`: what a log is made of, without reading its records.
 
-Owns their rows. A batch is one of a range of times if its largest time is, a segment if some record of it may be. What
-is damaged of a segment is told as far as it is known before its bytes are read; `tidelog fsck` reads them all.
+A batch is in a range of times if its largest time is; a segment, if a record of it may be. Damage of a segment is shown
+as far as it is known before its bytes are read; `tidelog fsck` reads them all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -89,28 +89,23 @@ def _batch(table: pa.Schema, names: Sequence[str], columns: dict[str, list[Any]]
     return pa.record_batch(made, schema=schema)
 
 
+# Columns of a batch that are not fields of its header.
 _CELLS: Final[dict[str, Callable[[Piece, Found], Any]]] = {
     "topic": lambda piece, _: piece.topic,
     "partition": lambda piece, _: piece.partition,
-    "base_offset": lambda _, found: found.header.base_offset,
-    "last_offset": lambda _, found: found.header.last_offset,
     "position": lambda _, found: found.position,
     "file": lambda piece, _: f"{remote.shown(piece.root)}/{piece.path}" if piece.root else str(piece.path),
-    "bytes": lambda _, found: found.header.size_bytes,
     "codec": lambda _, found: codec_name(found.header.codec),
-    "magic": lambda _, found: found.header.magic,
-    "records": lambda _, found: found.header.record_count,
     "first_timestamp": lambda _, found: _known(found.header.base_timestamp),
     "max_timestamp": lambda _, found: _known(found.header.max_timestamp),
     "append_time": lambda _, found: _known(found.append_ms),
-    "producer_id": lambda _, found: found.header.producer_id,
-    "producer_epoch": lambda _, found: found.header.producer_epoch,
-    "base_sequence": lambda _, found: found.header.base_sequence,
-    "is_transactional": lambda _, found: found.header.is_transactional,
-    "is_control": lambda _, found: found.header.is_control,
-    "leader_epoch": lambda _, found: found.header.leader_epoch,
-    "crc": lambda _, found: found.header.crc,
 }
+_FIELDS: Final = {"bytes": "size_bytes", "records": "record_count"}
+
+
+def _cell(name: str) -> Callable[[Piece, Found], Any]:
+    field = _FIELDS.get(name, name)
+    return _CELLS.get(name) or (lambda _, found: getattr(found.header, field))
 
 
 def codec_name(codec: int) -> str:
@@ -120,7 +115,7 @@ def codec_name(codec: int) -> str:
 
 def batches_of(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
     """Yield a row for each batch of a piece that is of its window."""
-    cells = [_CELLS[name] for name in names]
+    cells = [_cell(name) for name in names]
     columns: list[list[Any]] = [[] for _ in names]
     count = 0
     for each in pieces.batches(piece, bad):

@@ -1,7 +1,7 @@
-"""What of a log cannot be read: damaged bytes, and offsets of which no bytes are left.
+"""What of a log cannot be read: damaged bytes, and offsets without any bytes.
 
-Owns what counts as lost, by what storage has found, by the segments around, and by what the data folder tells; and
-whether that may have been of a window: the times of records in damage nobody knows. Knows nothing of how it is read.
+Storage's findings, neighbouring segments and the data folder's checkpoints decide what is lost, and whether it may have
+been in a window: nobody knows the times of damaged records.
 """
 
 from typing import Final, NamedTuple
@@ -102,43 +102,32 @@ def _first_of(segment: Segment, damage: Damage) -> int:
     return first
 
 
-class _Hole(NamedTuple):
-    first: int
-    end: int
-    position: int
-    why: str
-
-
 def holes(log: Log, number: int, window: Window, known: Known) -> tuple[Lost, ...]:
     """Return what may have been of a window and is gone: at the end of a segment, in its place, before the first."""
     return tuple(
-        Lost(hole.position, f"offsets {hole.first} to {hole.end - 1} are gone: {hole.why}")
-        for hole in _holes(log, number, known)
-        if hole.first < window.end and hole.end > window.start
+        Lost(position, f"offsets {first} to {end - 1} are gone: {why}")
+        for first, end, position, why in _holes(log, number, known)
+        if first < window.end and end > window.start
     )
 
 
-def _holes(log: Log, number: int, known: Known) -> list[_Hole]:
+def _holes(log: Log, number: int, known: Known) -> list[tuple[int, int, int, str]]:
+    """Return ranges of offsets, where they would be, and why it is known that they were there."""
     segment, following = log.segments[number], _following(log, number)
     found = [
-        _Hole(segment.next_offset, each.next_offset, each.start, "they were on disk")
+        (segment.next_offset, each.next_offset, each.start, "they were on disk")
         for each in segment.summary.damage
         if each.start == each.end
     ]
-    end = max(
-        [
-            segment.next_offset,
-            *(each.next_offset for each in damage(log, number, known)),
-            *(h.end for h in found),
-        ]
-    )
+    damaged = [each.next_offset for each in damage(log, number, known)]
+    end = max([segment.next_offset, *damaged, *(hole[1] for hole in found)])
     if not number and 0 < known.start < segment.base_offset:
-        found.append(_Hole(known.start, segment.base_offset, 0, "the log begins after them"))
+        found.append((known.start, segment.base_offset, 0, "the log begins after them"))
     if following is None:
         if end < known.flushed_to:
-            found.append(_Hole(end, known.flushed_to, segment.size, "they had been flushed"))
+            found.append((end, known.flushed_to, segment.size, "they had been flushed"))
     elif max(end, log.log_start_offset) < following.base_offset and _were_all_here(segment, following):
-        found.append(_Hole(end, following.base_offset, segment.size, f"{following.path(LOG).name} follows"))
+        found.append((end, following.base_offset, segment.size, f"{following.path(LOG).name} follows"))
     return found
 
 

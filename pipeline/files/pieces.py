@@ -1,8 +1,7 @@
-"""A piece of a segment: what a task reads of it, and the walk over the batches in it.
+"""A piece of a segment: what a task reads of it, and the walk over its batches.
 
-Owns what has to be known of a piece so that nobody who reads it needs another file, and the judgement of its bytes:
-what is damaged is what storage says is, a batch with a wrong checksum, offsets that do not follow, a block that is not
-what its summary says. Knows nothing of Spark, nor of which pieces a scan takes (`segments`).
+A piece has all that a reader needs besides the log itself. Its bytes are verified as they are read, by storage's rules:
+a wrong checksum, offsets that do not follow, or a block that differs from its summary is damage.
 """
 
 from collections.abc import Iterator
@@ -317,18 +316,18 @@ class _AppendTimes:
 
 
 class _Undated:
-    """The batches of a piece that are left out, as nobody knows whether they are wanted; each range is told once."""
+    """The batches of a piece that are left out, as they may or may not be wanted; each range is reported once."""
 
     def __init__(self, piece: Piece, bad: Bad) -> None:
         self._piece, self._bad = piece, bad
-        self._told: set[Undated] = set()
+        self._reported: set[Undated] = set()
 
     def has(self, offset: int) -> bool:
         """Tell whether the batch that begins with an offset is one of them."""
         for each in self._piece.undated:
             if each.start <= offset < each.end:
-                if each not in self._told:
-                    self._told.add(each)
+                if each not in self._reported:
+                    self._reported.add(each)
                     self._bad(self._piece.index_path, each.position, held(b""), each.what)
                 return True
         return False

@@ -1,9 +1,8 @@
 """A data folder in an object store: `segments:s3://bucket/prefix`, or any other URI that pyarrow knows.
 
-Owns the way to its files, which have the names that they have in a data folder. What lies beside a log is fetched into
-a folder of this machine; the log itself is a file of the same size there, without content. So storage sees a data
-folder like any other, and reads of a log's bytes go to the store (`open_file`). Knows nothing of what is in the files.
-Credentials are found as pyarrow finds them: in the environment, or in the URI; no error shows it.
+Files have the names that they have in a data folder. What lies beside a log is fetched into a local folder, where the
+log itself is a file of the same size without content: so storage sees an ordinary data folder, and reads of the log's
+bytes go to the store (`open_file`). pyarrow finds credentials in the environment or in the URI; no error shows them.
 """
 
 import tempfile

@@ -1,12 +1,9 @@
-"""Reading a log from its own files: which bytes a scan takes.
+"""The plan of a read from files: segments and positions that may hold what is wanted, cut into tasks.
 
-Owns the plan: segments and positions that may hold what is wanted, cut into tasks. The broker need not run: a folder is
-read as it is (`storage.read_only`), up to the last whole batch of each partition. Knows nothing of Spark, and reads no
-records: that is for `pieces`.
-
-A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`), and says of which
-batches nobody knows whether they are of it (`undated`). Where the search
-for its ends meets records that cannot be decoded, all segments that it meets are read.
+The broker need not run: a folder is read as it is (`storage.read_only`), up to the last whole batch of each partition.
+A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`), and lists the
+batches that may or may not be in it (`undated`). If the search for its ends meets records that cannot be decoded, all
+segments that it meets are read.
 """
 
 from collections.abc import Callable, Iterable, Iterator

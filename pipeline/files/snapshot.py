@@ -1,11 +1,11 @@
-"""Names of its own for the files that a read has planned, so that retention and compaction cannot pull them away.
+"""Hard links to the files that a read has planned, so that retention and compaction cannot delete them.
 
-Owns which segments of a plan are pinned, and by whom: links and leases are `storage.pins`'. No byte is copied; the
-space of what retention deletes meanwhile is free once the last link goes. Links go when the plan has been read, when
-nobody has read for ten minutes, or when the driver has ended: a broker, or the next read, removes them then.
+Links and leases are `storage.pins`. No byte is copied; the space of what retention deletes meanwhile is free once the
+last link goes. Links go when the plan has been read, when nothing has read for ten minutes, or when the driver has
+ended: a broker, or the next read, removes them then.
 
-Where no link can be made (another file system's permissions, a folder that is read-only, an object store) files are
-read as they are, and that is said in the log: if retention deletes one, the read fails, and says so.
+Where no link can be made (permissions, a read-only folder, an object store), files are read as they are, and a warning
+says so: if retention deletes one, the read fails.
 """
 
 import logging

@@ -1,8 +1,7 @@
-"""Batches of which nobody knows whether they were appended in a range of times: their append time is a bound alone.
+"""Batches that may or may not be in a range of append times, because their append time is only an upper bound.
 
-Owns what decides: a bound says that a batch was appended by then, and what was appended before it, as far as that is
-exact, that it was not earlier. A batch is surely of a range if both lie in it, and surely not if both lie on one side
-of it. Knows nothing of bytes of the log, nor of what becomes of such batches (`from_segments`, `pieces`).
+A bound says that a batch was appended by then; the exact append times before it say that it was not earlier. If both
+lie in the range, so does the batch; if both lie on one side of it, the batch does not.
 """
 
 from contextlib import suppress

@@ -1,8 +1,7 @@
-"""archive: the sealed segments of a topic, with what lies beside them, into a store.
+"""archive: copy the sealed segments of a topic, with what lies beside them, to a store.
 
-Owns which segments are new, and how the work is shared out: a task a segment, in waves, behind each of which the
-manifests are replaced. So whoever is stopped goes on where the last wave ended. What is in the store, and how, is
-`parts.archives`'.
+A task ships each segment, in waves; after each wave the manifests are replaced, so a run that was stopped goes on where
+the last wave ended. `parts.archives` is the layout of the store.
 """
 
 from pathlib import Path
@@ -26,7 +25,7 @@ from tidelog.pipeline.pushdown import Wanted
 from tidelog.storage.log import Log
 
 COLUMNS: Final = ("file", "bytes", "finding")
-_TOLD: Final = (
+_DESCRIBED: Final = (
     "base_offset",
     "next_offset",
     "records",
@@ -43,7 +42,7 @@ class New(NamedTuple):
     """A segment that is to be shipped, and what its manifest will say of it."""
 
     piece: Piece
-    told: dict[str, Any]
+    described: dict[str, Any]
 
 
 class Found(NamedTuple):
@@ -101,7 +100,7 @@ def _look(log: Log, target: Place | None) -> Found:
             continue  # Nothing that can be read is in it.
         if base >= manifest.next_offset:
             row = rows[base]
-            new.append(New(segments.whole(log, number), {name: row[name] for name in _TOLD}))
+            new.append(New(segments.whole(log, number), {name: row[name] for name in _DESCRIBED}))
         elif sizes.get(base) != rows[base]["bytes"]:
             raise PipelineError(
                 f"{where} has other bytes than {segment.path('.log')}, which has {rows[base]['bytes']}: the log was "
@@ -120,7 +119,7 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
         archives.begin(target, one.manifest)
     new = {(each.piece.partition, each.piece.base_offset): each for one in found for each in one.new}
     taken = snapshot.taken([each.piece for each in new.values()], now_ms())
-    kept = [New(piece, new[piece.partition, piece.base_offset].told) for piece in taken]
+    kept = [New(piece, new[piece.partition, piece.base_offset].described) for piece in taken]
     try:
         _ship_in_waves(asked, _Shipping(target, chosen.bad, chosen.quarantine), found, kept, progress)
     finally:
@@ -134,7 +133,7 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
         "others": sum(one.others for one in found),
     }
     asked.print_account("archive", counts, out=target.shown)
-    return _told_of_loss(found, len(new) - len(kept), progress)
+    return _report_loss(found, len(new) - len(kept), progress)
 
 
 def _ship_in_waves(
@@ -149,7 +148,11 @@ def _ship_in_waves(
         some = new[first : first + wave]
         done = context.parallelize(some, len(some)).map(ship).collect()
         for partition in sorted({each.piece.partition for each in some}):
-            more = [told for each, told in zip(some, done, strict=True) if each.piece.partition == partition]
+            more = [
+                described
+                for each, described in zip(some, done, strict=True)
+                if each.piece.partition == partition
+            ]
             current[partition] = current[partition].with_segments(more)
             archives.save(ship.target, current[partition])
         count = first + len(some)
@@ -166,12 +169,12 @@ class _Shipping:
 
     def __call__(self, new: New) -> dict[str, Any]:
         try:
-            return archives.ship(new.piece, new.told, self.target, self._how, self._kept)
+            return archives.ship(new.piece, new.described, self.target, self._how, self._kept)
         finally:
             snapshot.let_go([new.piece])
 
 
-def _told_of_loss(found: list[Found], gone: int, progress: Progress) -> int:
+def _report_loss(found: list[Found], gone: int, progress: Progress) -> int:
     """Say what will never be in the archive; return the exit code."""
     lost = [(one.manifest.folder, *one.lost) for one in found if one.lost is not None]
     for folder, first, end in lost:

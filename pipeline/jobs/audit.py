@@ -1,10 +1,8 @@
-"""audit: how many records each partition has of each window of create time, and whether other places have the same.
+"""audit: count records by partition and window of create time, and compare other places with the source.
 
-Owns the rows `partition, window, n`, what follows in them where tiers are compared (`--against`), and what is shown of
-them. What is missing or double in a tier is found by offset (`transforms.tiers`).
-
-Invariant: tiers are compared over a fixed set of offsets, those that the source had when the job began. What it gains
-meanwhile is neither missing nor extra, and what retention deletes of it meanwhile is extra.
+Records that are missing, duplicate or extra in a tier (`--against`) are found by offset (`transforms.tiers`). Tiers are
+compared over the offsets that the source had when the job began: what the source gains meanwhile is neither missing nor
+extra, and what retention deletes of it meanwhile is extra.
 """
 
 from collections.abc import Sequence
@@ -55,7 +53,7 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     names = [tier.name for tier, _ in found]
     found_rows = [row.asDict() for row in table.collect()]
     rows = [_row(row, names) for row in found_rows]
-    status = _told(rows, names, progress)
+    status = _summarize(rows, names, progress)
     asked.print_rows(columns, rows)
     if html:
         title = f"Records of {asked.topic} by window of {window}"
@@ -92,7 +90,7 @@ def _row(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return row | {"window": shown(row["window"])} | tier
 
 
-def _told(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> int:
+def _summarize(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> int:
     """Say what was found; return the exit code."""
     ours = [row for row in rows if row.get("tier", names[0]) == names[0]]
     progress.say(f"{sum(row['n'] for row in ours):,} records in {len(ours):,} windows")

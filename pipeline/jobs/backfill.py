@@ -1,7 +1,7 @@
-"""backfill: the records of an exact range of times, into a table.
+"""backfill: write the records of an exact range of times to a table.
 
-Owns what takes the place of what: in Delta, the rows of that topic and range; in Parquet, the files of an earlier run
-with the same topic and range, which are told by their names. Running it again changes nothing.
+Running it again changes nothing: in Delta the rows of the topic and range are replaced; in Parquet the files of an
+earlier run over the same topic and range, which their names tell.
 """
 
 import hashlib
@@ -133,8 +133,8 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
 def _predicate(chosen: Options) -> str:
     """Return what is true of the rows of a topic and range, in SQL."""
     column = "append_time" if chosen.clock == APPEND else "create_time"
-    told = [f"topic = '{chosen.topic}'"]
+    conditions = [f"topic = '{chosen.topic}'"]
     for sign, at_ms in ((">=", chosen.from_ms), ("<", chosen.to_ms)):
         if at_ms is not None:
-            told.append(f"{column} {sign} '{times.show(at_ms, UTC)}'")
-    return " AND ".join(told)
+            conditions.append(f"{column} {sign} '{times.show(at_ms, UTC)}'")
+    return " AND ".join(conditions)

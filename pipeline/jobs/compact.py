@@ -1,11 +1,11 @@
-"""compact: the segments of a topic without what later records have replaced, in the folder of a broker that is stopped.
+"""compact: remove the records that later ones replace, in the data folder of a broker that is stopped.
 
-Owns the report, and that nobody else has the folder open meanwhile. What stays and how a copy takes the place of what
-it was made of is `storage.compaction`'s, as in a broker: keys are mapped first, without a value being looked at, then
-segments are copied, aside, put on disk and renamed. All sealed segments are due, whatever their yield. Needs no Spark:
-the loops are compiled, and partitions are worked on by threads.
+`storage.compaction` does the work, as in a broker: it maps the keys without looking at values, then copies segments
+aside, syncs and renames them. All sealed segments are compacted, whatever they yield. Spark is not needed: the loops
+are compiled, and threads work on partitions.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -64,15 +64,10 @@ def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, ro
             done = list(pool.map(partial(_compact, buffer_bytes, progress), logs))
         rows = [row for log in logs for row in _rows(log)]
     asked.print_rows(COLUMNS, rows)
-    account = {
-        "job": "compact",
-        "records": sum(each.records for each in done),
-        "dropped": sum(each.records_dropped for each in done),
-        "read_bytes": sum(each.read_bytes for each in done),
-        "freed_bytes": sum(each.freed_bytes for each in done),
-        "seconds": round(monotonic() - asked.begun, 1),
-    }
-    progress.say(", ".join(f"{name} {value:,}" for name, value in account.items() if name != "job"))
+    total = sum(done, Counter[str]())
+    names = ("records", "dropped", "read_bytes", "freed_bytes")
+    words = [f"{name} {total[name]:,}" for name in names]
+    progress.say(f"{', '.join(words)}, seconds {monotonic() - asked.begun:,.1f}")
     return FAILED if _is_damaged(folder, asked.topic, partitions, progress) else OK
 
 
@@ -103,16 +98,13 @@ def _node_id(folder: Path) -> str:
     return found
 
 
-def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
-    """Make passes over a log until all of it is clean: as many as the keys need that have room at a time."""
-    total, reached = passes.Cleaned(), -1
+def _compact(buffer_bytes: int, progress: Progress, log: Log) -> Counter[str]:
+    """Make passes over a log until all of it is clean, as many as the keys need; return what they did together."""
+    total: Counter[str] = Counter()
+    records, reached = 0, -1
     while (due := plan.everything(log, now_ms())) is not None:
         steps = passes.clean(
-            log,
-            due,
-            buffer_bytes=buffer_bytes,
-            load_factor=_LOAD,
-            structural=lambda do: do(),
+            log, due, buffer_bytes=buffer_bytes, load_factor=_LOAD, structural=lambda do: do()
         )
         try:
             done = at_once(steps)
@@ -121,20 +113,12 @@ def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
         progress.say(
             f"{log}: keys up to offset {done.cleaned_to:,}: {done.records_dropped:,} of {done.records:,} records go"
         )
-        for name in (
-            "read_bytes",
-            "written_bytes",
-            "freed_bytes",
-            "segments",
-            "records_dropped",
-            "tombstones_dropped",
-        ):
-            setattr(total, name, getattr(total, name) + getattr(done, name))
-        total.records = max(total.records, done.records)
+        total.update(dropped=done.records_dropped, read_bytes=done.read_bytes, freed_bytes=done.freed_bytes)
+        records = max(records, done.records)
         if done.cleaned_to <= reached:
             break
         reached = done.cleaned_to
-    return total
+    return Counter({"records": records, **total})
 
 
 def _rows(log: Log) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""deadletter: what a read has put into quarantine, listed, looked into, and sent to a topic as far as it is whole.
+"""deadletter: list a quarantine, look into it, and send the records of its sound batches to a topic.
 
-Owns the reading of a quarantine's files (`pipeline.quarantine` writes them). What is sent is batches that are sound:
-with a right checksum, and records that can be read. The others stay what they are, damage, and are counted.
+`pipeline.quarantine` writes the files. A batch is sound if its checksum is right and its records can be read; the
+others are counted as damaged.
 """
 
 import json
@@ -80,8 +80,8 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
     for path in folder.glob("*/*.json"):
         try:
             note = json.loads(path.read_bytes())
-            told = {name: _NOTE[name](note[name]) for name in _NOTE}
-            notes.append({**told, "name": path.stem, "path": str(path.with_suffix("")) + ".bin"})
+            fields = {name: _NOTE[name](note[name]) for name in _NOTE}
+            notes.append({**fields, "name": path.stem, "path": str(path.with_suffix("")) + ".bin"})
         except (ValueError, LookupError, TypeError):
             raise PipelineError(f"{path}: is no note of a quarantine; take it away, or restore it") from None
     yield from sorted(
@@ -90,7 +90,7 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def batches(data: Readable) -> Iterator[Batch]:
-    """Yield what can be told of the batches in bytes, up to where nothing can."""
+    """Yield the batches in bytes, up to where none can be recognized."""
     view, at = memoryview(data), 0
     while len(view) - at >= entries.BYTES_MIN:
         try:

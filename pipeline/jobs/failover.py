@@ -10,8 +10,7 @@ Where the rule cannot be proven for a partition, as when no append time is known
 log. Partitions of a topic must be the same on both clusters, as they are where keys choose them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,10 +43,6 @@ class Found(NamedTuple):
     offset: int
 
 
-# By partition, the create time that is looked for, None for none.
-Lookup = Callable[[Mapping[int, int | None]], dict[int, Found]]
-
-
 def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: bool) -> int:
     """Print where each group goes on, and commit it if that is asked for; return the exit code."""
     _check(asked, target, is_applied)
@@ -60,15 +55,14 @@ def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: boo
     wanted = _committed(chosen.place, chosen.topic, group)
     progress = Progress("failover")
     progress.say(found.words)
-    there = from_segments.topics(chosen.place)[chosen.topic]
-    with lookup_of(target, chosen.topic, there) as lookup:
-        # What was committed is known by now: what comes while latencies are measured is unread.
-        latencies = measured(asked, least_ms)
-        for partition, latency_ms in sorted(latencies.items()):
-            told = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
-            progress.say(f"{chosen.topic}-{partition}: latency {told}")
-        times = since(chosen.place, chosen.topic, wanted, latencies)
-        rows = list(starts(wanted, times, lookup))
+    demand_searchable(target, chosen.topic, from_segments.topics(chosen.place)[chosen.topic])
+    # What was committed is known by now: what comes while latencies are measured is unread.
+    latencies = measured(asked, least_ms)
+    for partition, latency_ms in sorted(latencies.items()):
+        words = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
+        progress.say(f"{chosen.topic}-{partition}: latency {words}")
+    times = since(chosen.place, chosen.topic, wanted, latencies)
+    rows = list(starts(wanted, times, looked_up(target, chosen.topic, times)))
     asked.print_rows(COLUMNS, rows)
     if is_applied:
         _apply(target.partition(":")[2], chosen.topic, rows)
@@ -134,7 +128,7 @@ def measured(asked: Asked, least_ms: int | None) -> dict[int, int | None]:
 def since(
     place: str, topic: str, wanted: Mapping[Reads, int], latencies: Mapping[int, int | None]
 ) -> dict[Reads, int | None]:
-    """Return the create time from which on all is that a group has not read; None where that cannot be told."""
+    """Return the create time from which on all is that a group has not read; None if that is not known."""
     partitions = sorted({reads.partition for reads in wanted})
     found: dict[Reads, int | None] = dict.fromkeys(wanted)
     with from_segments.opened(place, topic, partitions, now_ms()) as logs:
@@ -182,86 +176,81 @@ def unread_from_ms(log: Log, offset: int) -> int | None:
 
 
 def starts(
-    wanted: Mapping[Reads, int], times: Mapping[Reads, int | None], lookup: Lookup
+    wanted: Mapping[Reads, int], times: Mapping[Reads, int | None], found: Mapping[Reads, Found]
 ) -> Iterator[dict[str, Any]]:
     """Yield where each group goes on in each partition.
 
     `bound` is how many records it reads again at most: no more than B has from there on, and no more than it has read.
     """
-    for group in sorted({reads.group for reads in wanted}):
-        of_group = [reads for reads in sorted(wanted) if reads.group == group]
-        found = lookup({reads.partition: times[reads] for reads in of_group})
-        for reads in of_group:
-            place = found[reads.partition]
-            is_by_time = times[reads] is not None
-            offset = place.offset if is_by_time else place.start
-            yield {
-                "group": group,
-                "partition": reads.partition,
-                "offset": offset,
-                "rule": BY_TIME if is_by_time else START,
-                "bound": min(place.end - offset, wanted[reads]),
-            }
+    for reads in sorted(wanted):
+        place, is_by_time = found[reads], times[reads] is not None
+        offset = place.offset if is_by_time else place.start
+        yield {
+            "group": reads.group,
+            "partition": reads.partition,
+            "offset": offset,
+            "rule": BY_TIME if is_by_time else START,
+            "bound": min(place.end - offset, wanted[reads]),
+        }
 
 
-def lookup_of(target: str, topic: str, ours: list[int]) -> AbstractContextManager[Lookup]:
-    """Yield what answers for cluster B, which has the partitions that A has; PipelineError where it has others."""
+def demand_searchable(target: str, topic: str, ours: list[int]) -> None:
+    """PipelineError unless cluster B can be searched by create time, and has the partitions that A has."""
     kind, _, where = target.partition(":")
-    return (_in_folder if kind == "segments" else _at_broker)(where, topic, ours)
-
-
-@contextmanager
-def _in_folder(place: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
-    _refuse_others(place, topic, ours, from_segments.topics(place).get(topic, []))
-
-    def look(times: Mapping[int, int | None]) -> dict[int, Found]:
-        found = {}
-        with from_segments.opened(place, topic, times, now_ms()) as logs:
-            for log, _, _ in logs:
-                end, time_ms = log.log_end_offset, times[log.partition]
-                first = (
-                    None if time_ms is None else by_time.first_at_or_after(log, time_ms, RECORD_TIME, PATIENT)
-                )
-                found[log.partition] = Found(log.log_start_offset, end, first.offset if first else end)
-        return found
-
-    yield look
-
-
-@contextmanager
-def _at_broker(address: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
-    with Cluster(address) as cluster:
-        _refuse_others(address, topic, ours, list(cluster.topic(topic).leaders))
-        settings = cluster.settings(topic)
-        for name, wrong in (("lookup.clock", "append"), ("message.timestamp.type", "LogAppendTime")):
-            if settings.get(name) == wrong:
-                raise PipelineError(
-                    f"topic {topic} at {address} has {name}={wrong}, so it cannot be searched by create time; read its "
-                    "files, --target segments:FOLDER, or alter it"
-                )
-
-        def look(times: Mapping[int, int | None]) -> dict[int, Found]:
-            begin = cluster.offsets(topic, dict.fromkeys(times, EARLIEST))
-            # Before the lookup: what comes in between is read.
-            ends = cluster.offsets(topic, dict.fromkeys(times, LATEST))
-            known = {number: max(0, time_ms) for number, time_ms in times.items() if time_ms is not None}
-            firsts = cluster.offsets(topic, known) if known else {}
-            return {
-                number: Found(begin[number], ends[number], firsts[number])
-                if firsts.get(number, -1) >= 0
-                else Found(begin[number], ends[number], ends[number])
-                for number in times
-            }
-
-        yield look
-
-
-def _refuse_others(place: str, topic: str, ours: list[int], there: list[int]) -> None:
+    if kind == "segments":
+        there, settings = from_segments.topics(where).get(topic, []), {}
+    else:
+        with Cluster(where) as cluster:
+            there, settings = list(cluster.topic(topic).leaders), cluster.settings(topic)
     if ours != there:
         raise PipelineError(
-            f"{place}: it has partitions {there} of {topic}, and A has {ours}; keys choose partitions by their number, "
+            f"{where}: it has partitions {there} of {topic}, and A has {ours}; keys choose partitions by their number, "
             "so it must be the same"
         )
+    for name, wrong in (("lookup.clock", "append"), ("message.timestamp.type", "LogAppendTime")):
+        if settings.get(name) == wrong:
+            raise PipelineError(
+                f"topic {topic} at {where} has {name}={wrong}, so it cannot be searched by create time; read its "
+                "files, --target segments:FOLDER, or alter it"
+            )
+
+
+def looked_up(target: str, topic: str, times: Mapping[Reads, int | None]) -> dict[Reads, Found]:
+    """Return what cluster B has at or after each create time; where that is None, its first and last offsets."""
+    kind, _, where = target.partition(":")
+    return (_in_folder if kind == "segments" else _at_broker)(where, topic, times)
+
+
+def _in_folder(place: str, topic: str, times: Mapping[Reads, int | None]) -> dict[Reads, Found]:
+    found: dict[Reads, Found] = {}
+    with from_segments.opened(place, topic, sorted({each.partition for each in times}), now_ms()) as logs:
+        for log, _, _ in logs:
+            end = log.log_end_offset
+            for reads, time_ms in times.items():
+                if reads.partition != log.partition:
+                    continue
+                first = None
+                if time_ms is not None:
+                    first = by_time.first_at_or_after(log, time_ms, RECORD_TIME, PATIENT)
+                found[reads] = Found(log.log_start_offset, end, end if first is None else first.offset)
+    return found
+
+
+def _at_broker(address: str, topic: str, times: Mapping[Reads, int | None]) -> dict[Reads, Found]:
+    partitions, found = {reads.partition for reads in times}, {}
+    with Cluster(address) as cluster:
+        begin = cluster.offsets(topic, dict.fromkeys(partitions, EARLIEST))
+        # Before the lookup: what comes in between is read.
+        ends = cluster.offsets(topic, dict.fromkeys(partitions, LATEST))
+        for group in {reads.group for reads in times}:
+            of = {reads.partition: time_ms for reads, time_ms in times.items() if reads.group == group}
+            known = {number: max(0, time_ms) for number, time_ms in of.items() if time_ms is not None}
+            firsts = cluster.offsets(topic, known) if known else {}
+            for number in of:
+                first = firsts.get(number, -1)
+                offset = first if first >= 0 else ends[number]
+                found[Reads(group, topic, number)] = Found(begin[number], ends[number], offset)
+    return found
 
 
 def _apply(address: str, topic: str, rows: list[dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
-"""fsck: the check of all logs of a data folder, a task for each partition.
+"""fsck: check all logs of a data folder, a task for each partition.
 
-Owns how the work is shared out. What damage is, `storage.fsck` knows: the rows are what `tidelog fsck` finds, but for
-partitions that have no folder any more, which only a look at the whole folder shows.
+The rows are what `tidelog fsck` finds, except partitions without a folder, which only a look at the whole data folder
+shows.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""latency: how long after they were made records were appended, by window of append time.
-
-Owns the rows and what is shown of them; the arithmetic is `transforms.windows.delays`.
-"""
+"""latency: the delay from the creation of records to their append, by window of append time."""
 
 from typing import Final
 
@@ -42,9 +39,9 @@ def run(asked: Asked, window: str, html: str) -> int:
         progress.say(f"of {unknown:,} records one of the two times is not told{hint}")
     # In JSON with the histogram, so that windows can be added up.
     steps = [*(f"{step}" for step in STEPS_MS), "more"]
-    told = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]
+    shown_rows = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]
     columns = (*COLUMNS, "histogram") if asked.as_json else COLUMNS
-    asked.print_rows(columns, told)
+    asked.print_rows(columns, shown_rows)
     if html:
         added = [sum(row["histogram"][number] for row in rows) for number in range(len(steps))]
         p99 = [

@@ -1,7 +1,7 @@
-"""replay: the records of an exact range of times, written to a topic once more.
+"""replay: send the records of an exact range of times to a topic of a broker.
 
-Owns what is sent where, and in which order: records of a partition in that of their offsets. How they are written, at
-which rate, and what of them is there already, the sink knows (`pipeline.sink`). Their create times are kept.
+Each partition is sent in the order of its offsets, with create times kept. The sink (`pipeline.writing`) paces the
+records and leaves out those that are there already.
 """
 
 import json
@@ -17,6 +17,7 @@ from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
+from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.tasks import KINDS
 
@@ -42,7 +43,7 @@ def run(
     address = address_of(asked, target)
     if not target_topic:
         raise WrongOption("--target-topic is missing; name the topic that is written to")
-    sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].topic_id(chosen)
+    sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].heads(chosen, now_ms()).topic_id
     progress = Progress("replay")
     progress.say(found.words)
     options = {

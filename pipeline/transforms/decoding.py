@@ -1,6 +1,6 @@
-"""What values mean: as text, or as JSON by a schema, in a column `decoded` beside them.
+"""Values as text, or as JSON by a schema, in a column `decoded` beside them.
 
-A value that is not what it should be gives null, and stays as it is in its own column.
+`decoded` is null for a value that is neither; the value itself stays as it is.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
-"""The same records in several places: which are missing, double or unknown in each, by partition and window.
+"""The same records in several places: missing, duplicate and extra ones in each, by partition and window.
 
-A record is told by partition, offset and create time. Windows are those of `windows`.
+A record is identified by partition, offset and create time. Windows are those of `windows`.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
     numbers = range(len(tiers))
     by_offset = _by_offset(tiers)
     window = window_of("create_time", window_ms).alias("window")
-    told = by_offset.groupBy("partition", window).agg(
+    by_window = by_offset.groupBy("partition", window).agg(
         F.array(*(_summed(number) for number in numbers)).alias("tiers")
     )
-    rows = told.select("partition", "window", F.posexplode("tiers").alias("tier", "of"))
+    rows = by_window.select("partition", "window", F.posexplode("tiers").alias("tier", "of"))
     found = rows.select("partition", "window", "tier", "of.*").where(
         (F.col("n") > 0) | (F.col("missing") > 0)
     )
@@ -46,40 +46,39 @@ def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
 
 
 def _by_offset(tiers: Sequence[DataFrame]) -> DataFrame:
-    """Return `partition, offset, create_time`, and of each tier whether it has an offset, how often, and as the first.
+    """Return `offset`, its `partition`, `create_time`, whether the first tier has it, and what each tier has of it.
 
     All rows of an offset go to one task, once.
     """
     rows = reduce(DataFrame.unionAll, [_tagged(tier, number) for number, tier in enumerate(tiers)])
     numbers = range(len(tiers))
-    is_of = [F.col("tier") == number for number in numbers]
-    records = (
-        rows.repartition("partition", "offset")
-        .groupBy("partition", "offset", "create_time")
-        .agg(
-            *(F.count_if(is_of[number]).alias(f"n_{number}") for number in numbers),
-            *(F.max(F.when(is_of[number], F.col("delay"))).alias(f"delay_{number}") for number in numbers),
-            *(F.sum(F.when(is_of[number], F.col("bytes"))).alias(f"bytes_{number}") for number in numbers),
-        )
-    )
-    is_first = F.col("n_0") > 0
+
+    def of_record(number: int) -> Column:
+        is_of = F.col("tier") == number
+        delay, size = (F.when(is_of, F.col(name)) for name in ("delay", "bytes"))
+        n, delay, size = F.count_if(is_of).alias("n"), F.max(delay).alias("delay"), F.sum(size).alias("bytes")
+        return F.struct(n, delay, size).alias(f"of_{number}")
+
+    def of_offset(number: int) -> Column:
+        n, delay, size = (F.col(f"of_{number}.{name}") for name in ("n", "delay", "bytes"))
+        return F.struct(
+            F.bool_or(is_first & (n > 0)).alias("is_there"),
+            F.sum(n).alias("n"),
+            F.max(delay).alias("delay"),
+            F.sum(size).alias("bytes"),
+        ).alias(f"of_{number}")
+
+    by_record = rows.repartition("partition", "offset").groupBy("partition", "offset", "create_time")
+    records = by_record.agg(*map(of_record, numbers))
+    is_first = F.col("of_0.n") > 0
     at = F.struct("create_time")  # of a record without a time it is no null, and has one
     has_time = F.col("create_time").isNotNull()
-    return (
-        records.groupBy("partition", "offset")
-        .agg(
-            F.coalesce(F.max(F.when(is_first, at)), F.min(F.when(has_time, at))).alias("at"),
-            F.bool_or(is_first).alias("is_wanted"),
-            *(
-                F.bool_or(is_first & (F.col(f"n_{number}") > 0)).alias(f"is_there_{number}")
-                for number in numbers
-            ),
-            *(F.sum(f"n_{number}").alias(f"n_{number}") for number in numbers),
-            *(F.max(f"delay_{number}").alias(f"delay_{number}") for number in numbers),
-            *(F.sum(f"bytes_{number}").alias(f"bytes_{number}") for number in numbers),
-        )
-        .withColumn("create_time", F.col("at.create_time"))
+    found = records.groupBy("partition", "offset").agg(
+        F.coalesce(F.max(F.when(is_first, at)), F.min(F.when(has_time, at))).alias("at"),
+        F.bool_or(is_first).alias("is_wanted"),
+        *map(of_offset, numbers),
     )
+    return found.withColumn("create_time", F.col("at.create_time"))
 
 
 def _tagged(tier: DataFrame, number: int) -> DataFrame:
@@ -96,8 +95,8 @@ def _tagged(tier: DataFrame, number: int) -> DataFrame:
 
 def _summed(number: int) -> Column:
     """Return what there is to say of a tier in a window."""
-    n, is_there = F.col(f"n_{number}"), F.col(f"is_there_{number}")
-    quantiles = F.percentile_approx(f"delay_{number}", [0.5, 0.99], 10_000)
+    n, is_there = F.col(f"of_{number}.n"), F.col(f"of_{number}.is_there")
+    quantiles = F.percentile_approx(f"of_{number}.delay", [0.5, 0.99], 10_000)
     return F.struct(
         F.sum(n).alias("n"),
         F.count_if(F.col("is_wanted") & ~is_there).alias("missing"),
@@ -105,5 +104,5 @@ def _summed(number: int) -> Column:
         F.count_if((n > 0) & ~is_there).alias("extra"),
         quantiles[0].alias("p50_ms"),
         quantiles[1].alias("p99_ms"),
-        F.coalesce(F.sum(f"bytes_{number}"), F.lit(0)).alias("bytes"),
+        F.coalesce(F.sum(f"of_{number}.bytes"), F.lit(0)).alias("bytes"),
     )

@@ -1,6 +1,6 @@
 """Windows of time: how many records each has, and how late they came.
 
-Windows are aligned to the epoch; the start of one is in ms since then, null for records whose time nobody noted.
+Windows are aligned to the epoch. The start of one is in ms since then, null for records without a time.
 """
 
 from typing import Final
@@ -49,9 +49,9 @@ def with_date(records: DataFrame, time: str) -> DataFrame:
 
 
 def delay_ms() -> Column:
-    """Return how long after its making a record was appended; null where one of the two times is not told."""
-    is_told = F.col("timestamp_type") == "CreateTime"
-    return F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
+    """Return how long after its making a record was appended; null if one of the two times is not known."""
+    is_known = F.col("timestamp_type") == "CreateTime"
+    return F.when(is_known, F.unix_millis("append_time") - F.unix_millis("create_time"))
 
 
 def without_bounds(records: DataFrame) -> DataFrame:
@@ -73,11 +73,11 @@ def counts(records: DataFrame, window_ms: int) -> DataFrame:
     And `bytes`, their sum, if records have it.
     """
     window = window_of("create_time", window_ms).alias("window")
-    told = [
+    columns = [
         F.count("*").alias("n"),
         *(F.sum(name).alias(name) for name in ("bytes",) if name in records.columns),
     ]
-    return records.groupBy("partition", window).agg(*told).orderBy("partition", "window")
+    return records.groupBy("partition", window).agg(*columns).orderBy("partition", "window")
 
 
 def delays(records: DataFrame, window_ms: int) -> DataFrame:
@@ -85,7 +85,7 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
 
     `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`: the histogram has how many took as long
     as each of `STEPS_MS` or less, but longer than the one before, and those that took longer; it can be added up.
-    Negative where a producer's clock was ahead. Unknown where one of the two times is not told: a record that is
+    Negative where a producer's clock was ahead. Unknown where one of the two times is not known: a record that is
     stamped when it is appended has but that one, and an append time that is a bound is none: its window is null.
     """
     known = without_bounds(records).select(

@@ -1,12 +1,10 @@
-"""So many records a second, over all tasks on a machine.
+"""A rate in records a second that all tasks on a machine share.
 
-Owns a file in which tasks, which are processes, write down until when the records of all of them are spoken for. Who
-writes next waits until then: the tasks that run share the rate, whichever they are and however fast each is. The clock
-is the one that processes of a machine share and nobody sets.
+Tasks are processes. A file holds the time until which records are reserved; a task reserves a share and waits for its
+beginning. The clock is the monotonic one, which processes of a machine share.
 
-Each task holds a shared lock of the file while it writes, so a file that nobody holds is of no use any more: the last
-task removes it, on whichever machine, and with it those that killed ones have left. A second lock is held while the
-file is read and written, of the other kind that there is (`lockf`): the two know nothing of each other.
+Each task holds a shared lock (`flock`) of the file while it writes. The last task removes the file, and files that
+killed tasks have left. A second lock (`lockf`, independent of the first) guards each read and write of the file.
 """
 
 import fcntl

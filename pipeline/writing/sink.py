@@ -43,8 +43,8 @@ _SLICE_BYTES: Final = 1 << 20
 def rewritten(records: DataFrame, keep_partition: bool = False, topic_id: str = "") -> DataFrame:
     """Return rows of the table `records` as the sink takes them: create time as `timestamp`, and `source`.
 
-    The partition is that of the key, or with `keep_partition` the one that a record had. By the id of their topic
-    records are told from those of another one of this name: of another cluster, or made anew.
+    The partition is that of the key, or with `keep_partition` the one that a record had. The id of their topic
+    tells records from those of another topic of this name: of another cluster, or created again.
     """
     of = f.lit(f"/{topic_id}@" if topic_id else "@")
     origin = f.concat(

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.jobs import Here
 from tests.support.broker import Broker
 from tests.support.java import jars, needs_java
 from tests.support.raw_client import RawClient
+from tidelog.pipeline.jobs.parts.flags import Asked
 
 CONNECTOR = Path(__file__).with_name(
     "connector"
@@ -69,3 +71,11 @@ def client(broker: Broker) -> Iterator[RawClient]:
 def topic(request: pytest.FixtureRequest) -> str:
     """The name of a topic that no other test has."""
     return "".join(each if each.isalnum() else "-" for each in request.node.name)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Run jobs without Spark."""
+    made = Here()
+    monkeypatch.setattr(Asked, "session", lambda _: made)
+    return made

@@ -1,6 +1,7 @@
 """A job run as the command does, and logs for it: what it printed, and how it ended."""
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,10 @@ import pytest
 
 from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline import commands
+from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.options import Options, parse
+from tidelog.pipeline.pushdown import Wanted
+from tidelog.pipeline.tables import TABLES
 
 # Out of order, by half a second in seven.
 TIMES = [[NOW + batch * 100 + each * 3 - batch % 7 * 500 for each in range(10)] for batch in range(40)]
@@ -45,3 +50,65 @@ def told(times: list[list[int]], first: int, end: int) -> list[tuple[int, int]]:
     """Return offset and time of each record of a range, by looking at each."""
     found = enumerate(at for batch in times for at in batch)
     return [(offset, at) for offset, at in found if first <= at < end]
+
+
+def chosen_of(place: object, **options: Any) -> Options:
+    """Return the options of a read of topic `t` from files."""
+    given = {"source": f"segments:{place}", "topic": "t"}
+    return parse(given | {name: str(value) for name, value in options.items()}, NOW)
+
+
+def rows_of(
+    place: object, names: Sequence[str] = (), wanted: Wanted | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows that the source reads of topic `t` from files."""
+    chosen = chosen_of(place, **options)
+    return [
+        row
+        for piece in from_segments.plan(chosen, wanted or Wanted(), NOW)
+        for rows in from_segments.rows(piece, names or TABLES[chosen.table].names, chosen)
+        for row in rows.to_pylist()
+    ]
+
+
+class Here:
+    """Spark's context, as far as jobs without frames use it: work is done in this process."""
+
+    def __init__(self) -> None:
+        self.defaultParallelism = 1
+        self.sparkContext = self
+        self.waves: list[int] = []
+        self._rows: list[Any] = []
+
+    def parallelize(self, rows: list[Any], count: int) -> "Here":
+        assert len(rows) == count
+        self.waves.append(count)
+        self._rows = rows
+        return self
+
+    def map(self, work: Callable[[Any], Any]) -> "Here":
+        self._rows = list(map(work, self._rows))
+        return self
+
+    def flatMap(self, work: Callable[[Any], Iterable[Any]]) -> "Here":
+        self._rows = [row for each in self._rows for row in work(each)]
+        return self
+
+    def persist(self, _level: Any) -> "Here":
+        return self
+
+    def unpersist(self) -> None:
+        pass
+
+    def count(self) -> int:
+        return len(self._rows)
+
+    def toLocalIterator(self) -> Iterable[Any]:
+        return iter(self._rows)
+
+    def mapPartitions(self, work: Callable[[Any], Iterable[Any]]) -> "Here":
+        self._rows = [row for each in self._rows for row in work([each])]
+        return self
+
+    def collect(self) -> list[Any]:
+        return self._rows

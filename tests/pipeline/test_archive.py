@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,12 @@ import pytest
 from crc32c import crc32c
 from moto.server import ThreadedMotoServer
 
-from tests.pipeline.jobs import TIMES, Ran, a_topic, run
+from tests.pipeline.jobs import TIMES, Here, Ran, a_topic, rows_of, run
 from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline.errors import DamagedLog, PipelineError
-from tidelog.pipeline.files import from_segments, remote
+from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import archives
-from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.place import place
-from tidelog.pipeline.options import parse
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.storage import files
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.folder_identity import PARTITION_METADATA, save_topic_id
@@ -34,56 +31,15 @@ def small(folder: Path, **options: Any) -> Path:
     return a_topic(folder, segment_bytes=SEGMENT_BYTES, **options)
 
 
-class Here:
-    """Spark's context, as far as the job asks for it: work is done in this process."""
-
-    def __init__(self) -> None:
-        self.defaultParallelism = 1
-        self.sparkContext = self
-        self.waves: list[int] = []
-        self._rows: list[Any] = []
-
-    def parallelize(self, rows: list[Any], count: int) -> "Here":
-        assert len(rows) == count
-        self.waves.append(count)
-        self._rows = rows
-        return self
-
-    def map(self, work: Callable[[Any], Any]) -> "Here":
-        self._rows = list(map(work, self._rows))
-        return self
-
-    def collect(self) -> list[Any]:
-        return self._rows
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    made = Here()
-    monkeypatch.setattr(Asked, "session", lambda _: made)
-    return made
-
-
 def archive(capsys: Captured, data: Path, out: object, *more: str) -> Ran:
     source = ("--source", f"segments:{data}", "--topic", "t")
     return run(capsys, "archive", *source, "--out", str(out), "--json", *more)
 
 
-def rows(where: object, **options: Any) -> list[tuple[int, int, int, int]]:
+def rows(where: object, **options: Any) -> list[tuple[Any, ...]]:
     """Return partition, offset, create and append time of all that the source reads."""
-    given = {
-        "source": f"segments:{where}",
-        "topic": "t",
-        **{name: str(each) for name, each in options.items()},
-    }
-    chosen, found = parse(given, NOW), []
     names = ("partition", "offset", "create_time", "append_time")
-    for piece in from_segments.look(chosen, Wanted(), NOW).pieces:
-        for batch in from_segments.rows(piece, names, chosen):
-            columns = [batch.column(n).to_pylist() for n in (0, 1)]
-            columns += [batch.column(n).cast("int64").to_pylist() for n in (2, 3)]
-            found += list(zip(*columns, strict=True))
-    return found
+    return [tuple(row.values()) for row in rows_of(where, names, **options)]
 
 
 def bases(folder: Path) -> list[int]:

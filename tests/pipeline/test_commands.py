@@ -216,22 +216,28 @@ def test_what_is_said_of_an_error() -> None:
     from pyspark.errors import PySparkException
 
     traceback = "Traceback:\n  File x\ntidelog.pipeline.errors.{}: 000.log@12: is damaged\n\tat java"
-    assert failures.told(PySparkException(traceback.format("DamagedLog"))) == ("000.log@12: is damaged", 1)
-    assert failures.told(PySparkException(traceback.format("WrongOption"))) == ("000.log@12: is damaged", 2)
-    assert failures.told(PySparkException("\n out of memory\nat java")) == ("Spark: out of memory", 1)
+    assert failures.described(PySparkException(traceback.format("DamagedLog"))) == (
+        "000.log@12: is damaged",
+        1,
+    )
+    assert failures.described(PySparkException(traceback.format("WrongOption"))) == (
+        "000.log@12: is damaged",
+        2,
+    )
+    assert failures.described(PySparkException("\n out of memory\nat java")) == ("Spark: out of memory", 1)
     chained = (
         traceback.format("PipelineError") + "\n" + traceback.format("WrongOption").replace("damaged", "wrong")
     )
-    assert failures.told(PySparkException(chained)) == ("000.log@12: is wrong", 2)
+    assert failures.described(PySparkException(chained)) == ("000.log@12: is wrong", 2)
     other = PySparkException("Query failed: Traceback\n  File x\nKeyError: 'k'\n\nnow what")
-    assert failures.told(other) == ("Spark: KeyError: 'k'", 1)
+    assert failures.described(other) == ("Spark: KeyError: 'k'", 1)
     java = "An error occurred while calling o1.start.\n: java.io.IOException: no folder\n\tat java"
-    assert failures.told(PySparkException(java)) == ("Spark: java.io.IOException: no folder", 1)
-    assert failures.told(DamagedLog("a")) == ("a", 1)
-    assert failures.told(PipelineError("a")) == ("a", 1)
-    assert failures.told(WrongOption("a")) == ("a", 2)
-    assert failures.told(PermissionError(13, "Permission denied", "/x")) == ("/x: Permission denied", 1)
-    assert failures.told(KeyError("a bug")) is None
+    assert failures.described(PySparkException(java)) == ("Spark: java.io.IOException: no folder", 1)
+    assert failures.described(DamagedLog("a")) == ("a", 1)
+    assert failures.described(PipelineError("a")) == ("a", 1)
+    assert failures.described(WrongOption("a")) == ("a", 2)
+    assert failures.described(PermissionError(13, "Permission denied", "/x")) == ("/x: Permission denied", 1)
+    assert failures.described(KeyError("a bug")) is None
 
 
 def test_a_bug_is_seen_whole_and_ctrl_c_has_its_code(

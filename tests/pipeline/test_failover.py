@@ -81,8 +81,8 @@ def reads(offsets: Sequence[int]) -> dict[Reads, int]:
 
 def started(pair: Pair, wanted: dict[Reads, int]) -> dict[str, dict[str, Any]]:
     times = failover.since(str(pair.folder / "a"), "t", wanted, {0: pair.latency_ms})
-    with failover.lookup_of(f"segments:{pair.folder}/b", "t", [0]) as lookup:
-        return {row["group"]: row for row in failover.starts(wanted, times, lookup)}
+    found = failover.looked_up(f"segments:{pair.folder}/b", "t", times)
+    return {row["group"]: row for row in failover.starts(wanted, times, found)}
 
 
 def test_three_hundred_points_miss_nothing(tmp_path: Path, record_property: Any) -> None:
@@ -178,28 +178,21 @@ def test_an_append_time_that_is_lost_among_others(tmp_path: Path) -> None:
 def test_where_cluster_b_has_nothing_of_it_the_end_is_it(tmp_path: Path) -> None:
     a_pair(tmp_path, 9, 20)
     save_offsets(tmp_path / "b" / LOG_STARTS, {("t", 0): 4})
-    with failover.lookup_of(f"segments:{tmp_path}/b", "t", [0]) as lookup:
-        assert lookup({0: NOW + 10**9}) == {0: Found(4, 20, 20)}
-        assert lookup({0: None}) == {0: Found(4, 20, 20)}
-        assert lookup({0: 0}) == {0: Found(4, 20, 4)}
+    times = dict(zip(reads([0, 0, 0]), (NOW + 10**9, None, 0), strict=True))
+    found = failover.looked_up(f"segments:{tmp_path}/b", "t", times)
+    assert list(found.values()) == [Found(4, 20, 20), Found(4, 20, 20), Found(4, 20, 4)]
 
 
 def test_rows_by_group_and_partition() -> None:
-    asked = []
-
-    def lookup(times: Any) -> dict[int, Found]:
-        asked.append(dict(times))
-        return {number: Found(5, 100, 40 + number) for number in times}
-
     wanted = {Reads("h", "t", 0): 30, Reads("g", "t", 1): 90, Reads("g", "t", 0): 90}
     times = {Reads("h", "t", 0): 7, Reads("g", "t", 0): 8, Reads("g", "t", 1): None}
-    rows = [tuple(row.values()) for row in failover.starts(wanted, times, lookup)]
+    found = {each: Found(5, 100, 40 + each.partition) for each in wanted}
+    rows = [tuple(row.values()) for row in failover.starts(wanted, times, found)]
     assert rows == [
         ("g", 0, 40, BY_TIME, 60),  # no more than B has
         ("g", 1, 5, START, 90),  # nor than it has read
         ("h", 0, 40, BY_TIME, 30),
     ]
-    assert asked == [{0: 8, 1: None}, {0: 7}]
 
 
 def commit(data: Path, *said: tuple[str, str, int, int]) -> None:
@@ -234,19 +227,6 @@ def test_the_job_on_two_folders(spark: Any, capsys: Captured, tmp_path: Path) ->
     (told,) = job(capsys, tmp_path, "--dry-run").rows
     assert told["records_at_most"] == 600
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_where_latencies_are_not_known_groups_begin_at_the_start(
-    spark: Any, capsys: Captured, tmp_path: Path
-) -> None:
-    a_pair(tmp_path, 5, 100)
-    log = open_log(tmp_path / "a" / "t-0")
-    fill(log, [[-1]], now_ms=NOW + 10**6)  # a producer that tells no time
-    log.close()
-    commit(tmp_path / "a", ("g", "t", 0, 50))
-    ran = job(capsys, tmp_path)
-    assert [tuple(row.values()) for row in ran.rows] == [("g", 0, 0, START, 50)]
-    assert "t-0: latency not known of all records" in ran.err
 
 
 def test_largest_delays_by_partition(spark: Any) -> None:
@@ -364,8 +344,8 @@ def test_other_partitions_than_on_a_are_refused(capsys: Captured, tmp_path: Path
     a_pair(tmp_path, 8, 10)
     open_log(tmp_path / "b" / "t-1").close()
     said = r"it has partitions \[0, 1\] of t, and A has \[0\]"
-    with pytest.raises(PipelineError, match=said), failover.lookup_of(f"segments:{tmp_path}/b", "t", [0]):
-        pass
+    with pytest.raises(PipelineError, match=said):
+        failover.demand_searchable(f"segments:{tmp_path}/b", "t", [0])
     commit(tmp_path / "a", ("g", "t", 3, 1))
     ran = job(capsys, tmp_path)
     assert (ran.status, "group g has read t-3, which is not there any more" in ran.err) == (1, True)

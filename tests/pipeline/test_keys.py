@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
-from tests.pipeline.jobs import Ran, run
+from tests.pipeline.jobs import Ran, rows_of, run
 from tests.pipeline.test_ingest import do_last_batch_again
 from tests.support.broker import Broker
 from tests.support.logs import NOW, open_log
@@ -100,7 +100,7 @@ def test_S101_audit_keys_says_what_the_command_says(
     assert "audit-keys: 7 keys behind, by 8 records" in ran.err
 
 
-def test_committed_offsets_may_come_from_a_file(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_committed_offsets_may_come_from_a_file(here: Any, capsys: Captured, tmp_path: Path) -> None:
     folder, given = a_topic(tmp_path / "data"), tmp_path / "committed"
     flags = ["--source", f"segments:{folder}", "--topic", "t"]
     rows = [{"topic": "t", "partition": 0, "committed": 8}, {"topic": "u", "partition": 1, "committed": 3}]
@@ -199,21 +199,17 @@ def a_data_folder(folder: Path) -> Path:
     return folder
 
 
-def records(spark: Any, folder: Path) -> list[tuple[int, int, bytes, bytes]]:
-    options = {"source": f"segments:{folder}", "topic": "t"}
-    frame = spark.read.format("tidelog").options(**options).load()
-    return sorted((row.partition, row.offset, row.key, row.value) for row in frame.collect())
+def records(folder: Path) -> list[tuple[int, int, bytes, bytes]]:
+    return [tuple(row.values()) for row in rows_of(folder, ("partition", "offset", "key", "value"))]  # type: ignore[misc]
 
 
-def test_compact_leaves_of_each_key_the_last_record_at_its_offset(
-    spark: Any, capsys: Captured, tmp_path: Path
-) -> None:
+def test_compact_leaves_of_each_key_the_last_record_at_its_offset(capsys: Captured, tmp_path: Path) -> None:
     folder = a_data_folder(tmp_path / "data")
     flags = ["--source", f"segments:{folder}", "--topic", "t"]
-    before = records(spark, folder)
+    before = records(folder)
     ran = run(capsys, "compact", *flags, "--dry-run", "--json")
     assert (sum(row["records"] for row in ran.rows), ran.rows[0]["yield"]) == (120, None)
-    assert records(spark, folder) == before
+    assert records(folder) == before
     ran = run(capsys, "compact", *flags, "--json")
     assert ran.status == 0, ran.err
     ends = {
@@ -221,7 +217,7 @@ def test_compact_leaves_of_each_key_the_last_record_at_its_offset(
         for partition in (0, 1)
     }
     last = {(partition, key): offset for partition, offset, key, _ in before if offset < ends[partition]}
-    assert records(spark, folder) == [
+    assert records(folder) == [
         row for row in before if row[1] >= ends[row[0]] or last[row[0], row[2]] == row[1]
     ]
     assert ran.rows[0]["yield"] > 0.5
@@ -230,7 +226,7 @@ def test_compact_leaves_of_each_key_the_last_record_at_its_offset(
     ran = run(capsys, "compact", *flags, "--roll")
     assert ran.status == 0, ran.err
     kept = {(partition, key): (partition, offset, key, value) for partition, offset, key, value in before}
-    assert records(spark, folder) == sorted(kept.values())
+    assert records(folder) == sorted(kept.values())
     with Broker(folder) as broker:
         broker.start()
         ran = run(capsys, "compact", *flags)

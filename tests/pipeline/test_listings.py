@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.jobs import rows_of
 from tests.support.logs import NOW, batch, open_log
 from tidelog.pipeline.errors import DamagedLog
-from tidelog.pipeline.files import from_segments
-from tidelog.pipeline.options import parse
-from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.tables import TABLES
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
@@ -18,17 +15,7 @@ from tidelog.storage.log import Log
 
 
 def table(data: Path, name: str, names: tuple[str, ...] = (), **options: Any) -> list[dict[str, Any]]:
-    given = {
-        "source": f"segments:{data}",
-        "topic": "t",
-        "table": name,
-        **{k: str(v) for k, v in options.items()},
-    }
-    chosen, found = parse(given, NOW), []
-    for piece in from_segments.plan(chosen, Wanted(), NOW):
-        for rows in from_segments.rows(piece, names or tuple(TABLES[name].names), chosen):
-            found += rows.to_pylist()
-    return found
+    return rows_of(data, names, table=name, **options)
 
 
 def ms(time: Any) -> int | None:

@@ -9,12 +9,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from tests.pipeline.jobs import chosen_of, rows_of
 from tests.support.logs import NOW, batch, open_log
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, remote
-from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
-from tidelog.pipeline.tables import TABLES
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.log_manager import LOG_STARTS
 
@@ -60,20 +59,8 @@ def put(data: Path, store: str, bucket: str) -> str:
     return root
 
 
-def read(
-    place: str, wanted: Wanted | None = None, table: str = "records", **options: Any
-) -> list[dict[str, Any]]:
-    given = {
-        "source": f"segments:{place}",
-        "topic": "t",
-        "table": table,
-        **{k: str(v) for k, v in options.items()},
-    }
-    chosen, found = parse(given, NOW), []
-    for piece in from_segments.plan(chosen, wanted or Wanted(), NOW):
-        for rows in from_segments.rows(piece, tuple(TABLES[table].names), chosen):
-            found += rows.to_pylist()
-    return found
+def read(place: object, wanted: Wanted | None = None, **options: Any) -> list[dict[str, Any]]:
+    return rows_of(place, wanted=wanted, **options)
 
 
 def test_rows_are_those_of_the_folder_by_every_way_to_ask(data: Path, root: str) -> None:
@@ -120,7 +107,7 @@ def test_a_plan_fetches_each_file_once(root: str, monkeypatch: pytest.MonkeyPatc
         fetch(root, folder, *more)
 
     monkeypatch.setattr(remote, "fetch", noted)
-    way(parse({"source": f"segments:{root}", "topic": "t"}, NOW), Wanted(), NOW)
+    way(chosen_of(root), Wanted(), NOW)
     assert fetched == ["", "t-0", "t-1"]
 
 
@@ -155,7 +142,7 @@ def test_what_is_not_there_is_said_without_secrets(root: str, store: str) -> Non
 
 def test_what_goes_while_it_is_read_is_said(data: Path, store: str) -> None:
     root = put(data, store, "gone")
-    chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
+    chosen = chosen_of(root)
     pieces = from_segments.plan(chosen, Wanted(), NOW)
     there, path = fs.FileSystem.from_uri(root)
     there.delete_dir(f"{path}/t-0")

@@ -183,7 +183,7 @@ def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path:
     assert f"{log.name}@0" in ran.err
 
 
-def test_fsck_finds_damage_in_each_partition(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_fsck_finds_damage_in_each_partition(here: Any, capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path)
     source = f"segments:{tmp_path}"
     ran = run(capsys, "fsck", "--source", source, "--json")

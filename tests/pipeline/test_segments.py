@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.jobs import chosen_of, rows_of
 from tests.support.batches import changed
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
 from tidelog.config.options import BrokerConfig
@@ -16,7 +17,6 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
-from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.protocol.records.batch import set_base
 from tidelog.storage import files, folder_identity, pins, read_only, walk
@@ -34,9 +34,7 @@ Row = tuple[int, int, int]
 def planned(
     data: Path | str, wanted: Wanted | None = None, keep: bool = False, **options: Any
 ) -> list[Piece]:
-    chosen = parse(
-        {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
-    )
+    chosen = chosen_of(data, **options)
     plan = from_segments.plan if keep else lambda *told: from_segments.look(*told).pieces
     return plan(chosen, wanted or Wanted(), NOW)
 
@@ -44,9 +42,7 @@ def planned(
 def read(
     data: Path, wanted: Wanted | None = None, made: Sequence[Piece] | None = None, **options: Any
 ) -> list[Row]:
-    chosen = parse(
-        {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
-    )
+    chosen = chosen_of(data, **options)
     made = planned(data, wanted, **options) if made is None else made
     found = []
     for piece in made:
@@ -61,9 +57,7 @@ def read(
 
 
 def planned_rows(data: Path) -> list[dict[str, Any]]:
-    """The rows of the table `segments`."""
-    chosen = parse({"source": f"segments:{data}", "topic": "t", "table": "segments"}, NOW)
-    return [row for each in from_segments.plan(chosen, Wanted(), NOW) for row in each.rows]  # type: ignore[union-attr]
+    return rows_of(data, table="segments")
 
 
 def offsets(rows: Sequence[Row]) -> list[int]:
@@ -731,7 +725,7 @@ def test_a_range_of_times_that_meets_records_that_cannot_be_decoded(tmp_path: Pa
         DamagedLog, match=rf"\.log@{len(sound)}: {len(undecodable)} bytes are damaged, the payload"
     ):
         read(tmp_path, bad="fail", **times | {"from": NOW + 5, "to": NOW + 15})
-    chosen = parse({"source": f"segments:{tmp_path}", "topic": "t", "from": str(NOW + 5)}, NOW)
+    chosen = chosen_of(tmp_path, **{"from": NOW + 5})
     assert from_segments.first_offsets(chosen, from_segments.heads(chosen, NOW), NOW) == {0: 0}
 
 
@@ -761,9 +755,8 @@ def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     folder_identity.save_topic_id(log.directory, b"0" * 16)
     closed(log)
     for root in (tmp_path, tmp_path.as_uri()):
-        chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
+        chosen = chosen_of(root)
         assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
-        assert from_segments.topic_id(chosen) == (b"0" * 16).hex()
 
 
 @pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])

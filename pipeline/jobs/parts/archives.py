@@ -1,19 +1,17 @@
 """An archive: sealed segments of logs in a store, and for each partition a manifest of what is there.
 
-Owns the layout, which is that of a data folder, `TOPIC-PARTITION/BASE.log` and what lies beside it. So whatever reads a
-data folder reads an archive, `source=segments:` above all, with its pruning and its judgement of damage; names by
-content would need a reader of their own. What these are for, that nothing is lost by overwriting, is kept otherwise: a
-file that a manifest names is not written again, nor removed; a file gets its name once it is whole; and the manifest
-is replaced after the files that it names. What is not in it yet may be written once more, by a run after one that was
-stopped in between. A folder that has a log and no manifest is none of an archive, and is left alone.
+The layout is that of a data folder, `TOPIC-PARTITION/BASE.log` and what lies beside it, so `source=segments:` reads an
+archive, with its pruning and its judgement of damage. Nothing is lost by overwriting: a file that a manifest names is
+not written again, nor removed; a file gets its name once it is whole; and the manifest is replaced after the files that
+it names. A file that no manifest names yet may be written once more, by a run after one that was stopped. A folder that
+has a log and no manifest is not of an archive, and is left alone.
 
-Beside the folders lie the checkpoints of a data folder that was closed in order. By these a reader notices what the
-store has lost at the end of a log. One job at a time writes to an archive.
+Beside the folders lie the checkpoints of a data folder that was closed in order: they show a reader what the store has
+lost at the end of a log. One job at a time writes to an archive.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -80,10 +78,10 @@ def load(place: Place, folder: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     try:
-        told = json.loads(data)
-        if told.pop("version") != VERSION:
+        fields = json.loads(data)
+        if fields.pop("version") != VERSION:
             raise ValueError(f"only version {VERSION} is known")
-        found = Manifest(**told)
+        found = Manifest(**fields)
         found.log_bytes()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PipelineError(f"{path}: is no manifest of an archive ({error}); restore it") from None
@@ -104,10 +102,10 @@ def begin(place: Place, manifest: Manifest) -> None:
 def save(place: Place, manifest: Manifest) -> None:
     """Replace the manifest of a partition, whose files are there; and what a reader of the archive goes by."""
     place.files.create_dir(place.under(manifest.folder), recursive=True)
-    told = {"version": VERSION, **manifest._asdict()}
-    if is_local(place):
+    document = {"version": VERSION, **manifest._asdict()}
+    if place.is_local:
         files.sync_folder(Path(place.under(manifest.folder)))
-    _put(place, f"{manifest.folder}/{MANIFEST}", [json.dumps(told, indent=1).encode()])
+    place.write(f"{manifest.folder}/{MANIFEST}", [json.dumps(document, indent=1).encode()])
 
 
 def manifests(place: Place) -> list[Manifest]:
@@ -132,18 +130,13 @@ def close(place: Place) -> None:
     """Write down how far the logs of the archive go, as a broker does when it stops."""
     found = [each for each in manifests(place) if each.segments]
     place.files.create_dir(place.path, recursive=True)  # nothing may have been shipped
-    for name, offsets in (
-        (LOG_STARTS, [each.log_start_offset for each in found]),
-        (RECOVERY_POINTS, [each.next_offset for each in found]),
-    ):
-        lines = [
-            f"{each.topic} {each.partition} {offset}" for each, offset in zip(found, offsets, strict=True)
-        ]
-        _put(place, name, [checkpoints.encoded(lines)])
-    _put(place, CLEAN_SHUTDOWN, [b'{"version":0,"brokerEpoch":-1}'])
+    for name, field in ((LOG_STARTS, "log_start_offset"), (RECOVERY_POINTS, "next_offset")):
+        lines = [f"{each.topic} {each.partition} {getattr(each, field)}" for each in found]
+        place.write(name, [checkpoints.encoded(lines)])
+    place.write(CLEAN_SHUTDOWN, [b'{"version":0,"brokerEpoch":-1}'])
 
 
-def ship(piece: Piece, told: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
+def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
     """Copy a segment into an archive, its log last, and return what the manifest says of it.
 
     Every batch is verified on the way. What is damaged goes the way of option `bad`; where that goes on, the damaged
@@ -167,7 +160,7 @@ def ship(piece: Piece, told: Mapping[str, Any], place: Place, how: str, kept: st
     shipped.append(_put(place, f"{folder}/{stem}{LOG}", content))
     if shipped[-1]["bytes"] != piece.end:
         raise PipelineError(f"{piece.path}: it has changed while it was read; run it again")
-    return {**told, "damage": damage, "files": shipped}
+    return {**described, "damage": damage, "files": shipped}
 
 
 def ship_beside(source: Path, place: Place) -> None:
@@ -175,7 +168,7 @@ def ship_beside(source: Path, place: Place) -> None:
     for name in (PARTITION_METADATA, EPOCHS):
         data = files.load(source / name)
         if data is not None:
-            _put(place, f"{source.name}/{name}", [data])
+            place.write(f"{source.name}/{name}", [data])
 
 
 def verify(place: Place, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
@@ -220,26 +213,6 @@ def _taken(damaged: list[Damaged]) -> Iterator[bytes]:
 
 
 def _put(place: Place, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
-    """Write a file aside, and give it its name once it is whole; return that, its size and its checksum."""
-    path = place.under(name)
-    size = crc = 0
-    try:
-        with place.files.open_output_stream(f"{path}.tmp", buffer_size=1 << 20) as out:
-            for chunk in chunks:
-                out.write(chunk)
-                size, crc = size + len(chunk), crc32c(chunk, crc)
-    except BaseException:
-        with suppress(OSError):
-            place.files.delete_file(f"{path}.tmp")
-        raise
-    if is_local(place):
-        files.sync(Path(f"{path}.tmp"))
-    place.files.move(f"{path}.tmp", path)
-    if is_local(place):
-        files.sync_folder(Path(path).parent)
+    """Write a file; return what a manifest says of it."""
+    size, crc = place.write(name, chunks)
     return {"name": Path(name).name, "bytes": size, "crc32c": f"{crc:08x}"}
-
-
-def is_local(place: Place) -> bool:
-    """Tell whether an archive lies in a folder, and not in an object store."""
-    return isinstance(place.files, fs.LocalFileSystem)

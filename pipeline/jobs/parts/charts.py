@@ -1,7 +1,6 @@
 """Charts of a report, as HTML that fits any width: bars over time, and bars by name.
 
-Owns scales, ticks and what a bar says when it is pointed at. Text is beside the drawing and not in it, so that it has
-the same size on a phone. Invariant: text from a log is shown as text, whatever is in it.
+Labels are HTML beside the drawing, so they have the same size on a phone. Text from a log is escaped.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -83,8 +82,8 @@ def drawn(charts: Iterable[Chart]) -> str:
     )
 
 
-def _caption(title: str, told: str) -> str:
-    return f"<figcaption>{escape(title)} <small>{escape(told)}</small></figcaption>"
+def _caption(title: str, subtitle: str) -> str:
+    return f"<figcaption>{escape(title)} <small>{escape(subtitle)}</small></figcaption>"
 
 
 def _over_time(chart: Timeline, span: tuple[int, int], scale: _Scale) -> str:
@@ -115,9 +114,9 @@ def _over_time(chart: Timeline, span: tuple[int, int], scale: _Scale) -> str:
     )
     unit = "" if chart.unit == "ms" else f"{chart.unit} "
     window = times.show_duration(chart.window_ms)
-    told = f"{unit}in each {window}, by time in UTC from {_moment(first)} to {_moment(end)}"
+    subtitle = f"{unit}in each {window}, by time in UTC from {_moment(first)} to {_moment(end)}"
     return (
-        f'<figure>{_caption(chart.title, told)}<div class="plot">{levels}'
+        f'<figure>{_caption(chart.title, subtitle)}<div class="plot">{levels}'
         f'<svg viewBox="0 0 {_COLUMNS} 100" preserveAspectRatio="none" role="img">{half}{"".join(rects)}</svg></div>'
         f'<div class="x">{marks}</div></figure>'
     )
@@ -133,10 +132,10 @@ def _by_name(chart: Bars) -> str:
         f"<span>{_value(height, chart.unit)}</span></div>"
         for name, height in bars
     )
-    told = "" if chart.unit == "ms" else chart.unit
+    subtitle = "" if chart.unit == "ms" else chart.unit
     if step > 1:
-        told = f"{told}, of each {step} that follow one another the largest".removeprefix(", ")
-    return f"<figure>{_caption(chart.title, told)}{rows}</figure>"
+        subtitle = f"{subtitle}, of each {step} that follow one another the largest".removeprefix(", ")
+    return f"<figure>{_caption(chart.title, subtitle)}{rows}</figure>"
 
 
 def _value(height: float, unit: str) -> str:

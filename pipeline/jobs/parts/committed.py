@@ -1,7 +1,6 @@
-"""How far groups have come: what the topic `__consumer_offsets` in a data folder says, read without a broker.
+"""The committed offsets of groups, read from `__consumer_offsets` in a data folder without a broker.
 
-Owns the reading of it. What a transaction commits counts once it was committed; what is damaged is an error, as what a
-group committed there is not known. Knows nothing of lag.
+Offsets of a transaction count once it is committed. Damage is an error, as the commits in it are unknown.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
-"""Ctrl-C in a job: it ends at once where Python runs, and once its jobs are cancelled where Spark does.
+"""Ctrl-C in a job: it ends at once while Python runs, and when its jobs are cancelled while Spark does.
 
-Owns the signal while a job runs. A call to Spark that is interrupted is broken off in the middle of what the two say to
-each other: so it is left to return, with the error of a job that was cancelled, and that is then taken for Ctrl-C. What
-streams do instead `following` knows.
+An interrupted call to Spark would leave the Py4J connection in the middle of a message. So the call is left to return,
+with the error of a cancelled job, which is then taken for Ctrl-C. Streams end otherwise: see `following`.
 """
 
 import signal

@@ -1,7 +1,6 @@
-"""Staged files into a table of Delta, by delta-rs: in one commit, or not at all.
+"""Staged files into a Delta table by delta-rs, in one commit.
 
-Owns the two commits that jobs make: rows are appended once for a number of a writer's, or take the place of those that
-a predicate meets; and what of a topic is there, or staged. Knows nothing of jobs.
+Rows are appended once for each batch number of a writer, or replace the rows that a predicate matches.
 """
 
 from collections.abc import Sequence

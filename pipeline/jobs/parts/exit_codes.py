@@ -1,4 +1,4 @@
-"""How a job ends, in the codes that all of the command has. It loads nothing."""
+"""Exit codes of jobs, the same as those of the command line."""
 
 from typing import Final
 

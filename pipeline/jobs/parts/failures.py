@@ -1,7 +1,7 @@
-"""What is said of a job that failed: one line, whoever raised it.
+"""The line and the exit code of a job that failed.
 
-Owns the way from an exception to a line and an exit code. What the pipeline raises in a worker comes back from Spark as
-text with a traceback in it: the last error of ours in it is what a person can act upon.
+An error that the pipeline raises in a worker comes back from Spark as text with a traceback: the last of our errors in
+it is the one that a person can act on.
 """
 
 import re
@@ -17,7 +17,7 @@ _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULT
 _JAVA: Final = re.compile(r"^An error occurred while calling .+\n: (.+)$", re.MULTILINE)
 
 
-def told(error: BaseException) -> tuple[str, int] | None:
+def described(error: BaseException) -> tuple[str, int] | None:
     """Return the line and the exit code of an error; None for one that is our fault, and to be seen whole."""
     if isinstance(error, PipelineError):
         return str(error), USAGE if isinstance(error, WrongOption) else FAILED

@@ -1,7 +1,6 @@
-"""What every job is told on its command line, and what a job makes of it: a session, and the log as a table.
+"""The flags that all jobs have, declared once (`job`), and what a job does with them.
 
-Owns the names and meanings of the flags that all jobs have, once for all of them (`job`). Loads neither Spark nor Arrow
-before a job runs, so that help comes at once and without them. Knows no job.
+Neither Spark nor Arrow is loaded before a job runs, so that help comes at once and without them.
 """
 
 from __future__ import annotations

@@ -115,40 +115,40 @@ def follow(
     age_s: Callable[[], float | None] = lambda: None,
 ) -> bool:
     """Write a line for each batch until the stream ends or is to; tell whether it ended by itself."""
-    told, is_told = -1, False
+    last, is_announced = -1, False
     try:
         while query.isActive:
             query.awaitTermination(POLL_S)
-            told = _tell(query, progress, told, age_s)
+            last = _report(query, progress, last, age_s)
             if not stop.is_asked or not query.isActive:
                 continue
             # Between batches nothing is under way; while one is, the next will be declined.
             if not query.status["isTriggerActive"]:
                 query.stop()
                 stop.has_declined = True
-            elif not is_told:
+            elif not is_announced:
                 progress.say("ends behind the batch that is under way; Ctrl-C once more ends at once")
-                is_told = True
+                is_announced = True
         query.awaitTermination()  # raises what it ended by
     except StreamingQueryException:
         if not stop.has_declined:
             raise
-    told = _tell(query, progress, told, age_s)
+    last = _report(query, progress, last, age_s)
     if stop.has_declined:
-        behind = f"behind batch {told}" if told >= 0 else "before a batch was begun"
+        behind = f"behind batch {last}" if last >= 0 else "before a batch was begun"
         progress.say(f"stopped {behind}; the same command goes on from there")
     return not stop.has_declined
 
 
-def _tell(query: "StreamingQuery", progress: Progress, told: int, age_s: Callable[[], float | None]) -> int:
+def _report(query: "StreamingQuery", progress: Progress, last: int, age_s: Callable[[], float | None]) -> int:
     """Write a line for each batch that was done since a number; return the last number."""
     for each in query.recentProgress:
         number, rows = int(each["batchId"]), int(each["numInputRows"])
-        if number <= told or not rows:
+        if number <= last or not rows:
             continue
         seconds = each["durationMs"].get("triggerExecution", 0) / 1000
         left = records_left(each["sources"][0]) if each["sources"] else None
         behind_s = 0.0 if left == 0 else age_s()
         progress.batch(rows, seconds, left, behind_s, name=f"batch {number}: ")
-        told = number
-    return told
+        last = number
+    return last

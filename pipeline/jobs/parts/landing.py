@@ -1,12 +1,11 @@
-"""Rows into files of Parquet: written aside by tasks, then put into their place together.
+"""Rows into files of Parquet: written aside by tasks, then put in place together.
 
-Owns the names of the files and the order of the steps: what is read again, since a job was killed or is run again,
-takes the place of what it wrote before. A file is of one value of the column `by`, if there is one: it lies in a folder
-`by=VALUE`, as Hive has it, and leaves the column out. Knows nothing of jobs, nor of Delta.
+A job that was killed, or is run again, replaces what it wrote before. With a column `by`, each file has one value of
+it: it lies in a folder `by=VALUE`, as in Hive, and leaves the column out.
 
-Tasks write through Arrow to any place that Arrow knows (`Place`), and say what they wrote: only that is put in place,
-so a task that Spark runs twice leaves nothing double. What is staged has names that no reader takes: the folder begins
-with `_`, for readers of folders (Spark, Hive, pyarrow), and the files do not end in `.parquet`, for readers of globs.
+Tasks write through Arrow to any `Place`, and report what they wrote: only that is put in place, so a task that Spark
+runs twice leaves nothing double. Readers skip staged files: the folder begins with `_`, for readers of folders (Spark,
+Hive, pyarrow), and the files do not end in `.parquet`, for globs.
 """
 
 import json
@@ -61,7 +60,7 @@ class _Message(WriterCommitMessage):
 
 
 class _Landing(DataSource):
-    """What Spark is told of this way to write; rows have the columns that they come with."""
+    """This way to write, as a data source of Spark; rows keep their columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -90,8 +89,7 @@ class _Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Note which files count."""
         landed = [each for message in messages if isinstance(message, _Message) for each in message.landed]
-        with self._place.files.open_output_stream(self._place.under(f"{self._folder}/{_LIST}")) as out:
-            out.write(json.dumps(landed).encode())
+        self._place.write(f"{self._folder}/{_LIST}", [json.dumps(landed).encode()])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what is there to `discard`."""
@@ -136,8 +134,8 @@ def stage(frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()) -
     frame.sparkSession.dataSource.register(_Landing)
     options = {"uri": place.uri, "path": place.path, "folder": folder, "by": "".join(by)}
     frame.write.format(_FORMAT).options(**options).mode("append").save()
-    with place.files.open_input_stream(place.under(f"{folder}/{_LIST}")) as told:
-        return [Landed(*each) for each in json.loads(told.read())]
+    with place.files.open_input_stream(place.under(f"{folder}/{_LIST}")) as listing:
+        return [Landed(*each) for each in json.loads(listing.read())]
 
 
 @contextmanager

@@ -1,7 +1,4 @@
-"""What a job prints: rows as a table or as JSON, a line each, and the account that it gives of itself.
-
-Owns the forms. Knows nothing of what the rows are. Invariant: it goes to standard output, and nothing else does.
-"""
+"""The standard output of a job: rows as a table or as JSON lines, and its account. Nothing else is written there."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

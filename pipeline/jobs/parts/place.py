@@ -1,19 +1,20 @@
-"""Where tables are written: a folder of this machine, or a prefix of an object store.
+"""Where jobs write: a folder of this machine, or a prefix of an object store, as Arrow's file systems have it."""
 
-Owns the way from the text of `--out` to a file system of Arrow's. It can be sent to executors.
-"""
-
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from crc32c import crc32c
 from pyarrow import fs
 
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.files import remote
+from tidelog.storage import files
 
 
 class Place(NamedTuple):
-    """A folder: by the text that names it, and what Arrow calls it."""
+    """A folder: the text that names it, and its path in Arrow's file system. It can be sent to executors."""
 
     uri: str
     path: str
@@ -31,6 +32,31 @@ class Place(NamedTuple):
     def under(self, name: str) -> str:
         """Return the path of what is in it."""
         return f"{self.path}/{name}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return isinstance(self.files, fs.LocalFileSystem)
+
+    def write(self, name: str, chunks: Iterable[Any]) -> tuple[int, int]:
+        """Write a file, which gets its name once it is whole and on disk; return its size and its CRC-32C."""
+        path, there = self.under(name), self.files
+        aside, size, crc = f"{path}.tmp", 0, 0
+        try:
+            with there.open_output_stream(aside, buffer_size=1 << 20) as out:
+                for chunk in chunks:
+                    out.write(chunk)
+                    size, crc = size + len(chunk), crc32c(chunk, crc)
+        except BaseException:
+            with suppress(OSError):
+                there.delete_file(aside)
+            raise
+        if self.is_local:
+            files.sync(Path(aside))
+        there.move(aside, path)
+        if self.is_local:
+            files.sync_folder(Path(path).parent)
+        return size, crc
 
     def names(self, prefix: str) -> list[str]:
         """Return the names of the files in it that begin so."""

@@ -1,8 +1,4 @@
-"""How a job tells how it gets on: one line a batch on standard error.
-
-Owns the line: rows, rows a second, how far behind in records and in seconds or what is left, and when it will be done.
-Knows nothing of what the rows are. Standard output is for what the job was asked for.
-"""
+"""Progress of a job on standard error: rows, rows a second, what is left or how far behind, and an ETA."""
 
 import json
 import sys
@@ -39,14 +35,14 @@ class Progress:
     ) -> None:
         """Say what a stream has done in so many seconds, and how far behind it is: records, and seconds of the log."""
         rate = rows / seconds if seconds > 0 else 0.0
-        told = _done(rows, rate)
+        parts = _done(rows, rate)
         behind = [f"{left:,} records"] if left is not None else []
         behind += [_shown(behind_s)] if behind_s is not None else []
         if behind:
-            told.append(f"{' and '.join(behind)} behind")
+            parts.append(f"{' and '.join(behind)} behind")
         if left is not None and (rate or not left):
-            told.append(_eta(left, rate))
-        self.say(f"{name}{', '.join(told)}")
+            parts.append(_eta(left, rate))
+        self.say(f"{name}{', '.join(parts)}")
 
     @contextmanager
     def watching(
@@ -61,12 +57,12 @@ class Progress:
         def tell(is_over: bool) -> None:
             rows, seconds = count(), monotonic() - begun
             rate = rows / seconds if seconds > 0 else 0.0
-            told = _done(rows, rate)
+            parts = _done(rows, rate)
             if total is not None and not is_over:
                 left = max(0, total - rows)
-                told.append(f"{left:,} left at most")
-                told += [_eta(left, rate)] if rate else []
-            self.say(", ".join(told))
+                parts.append(f"{left:,} left at most")
+                parts += [_eta(left, rate)] if rate else []
+            self.say(", ".join(parts))
 
         def go_on() -> None:
             while not ended.wait(every_s):
@@ -106,10 +102,10 @@ def records_left(source: Mapping[str, Any]) -> int | None:
     return sum(max(0, offset - end.get(partition, 0)) for partition, offset in latest.items())
 
 
-def _offsets(told: Any) -> dict[str, int] | None:
-    """Return offsets by partition, where that is what is told: Spark has text for what it does not know."""
+def _offsets(reported: Any) -> dict[str, int] | None:
+    """Return offsets by partition, if that is what Spark reports: it has text for unknown ones."""
     try:
-        found: dict[str, int] = json.loads(told)["partitions"]
+        found: dict[str, int] = json.loads(reported)["partitions"]
     except (TypeError, ValueError, KeyError):
         return None
     return found

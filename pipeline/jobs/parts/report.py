@@ -1,7 +1,6 @@
-"""A report as one page of HTML: charts and a table, and nothing that is loaded from elsewhere.
+"""A report as one HTML page: charts and a table, and nothing that is loaded from elsewhere.
 
-Owns the page. Knows nothing of what the rows are, but that columns in `_ms` and `_s` are durations. Invariant: text
-from a log is shown as text, whatever is in it.
+Columns whose names end in `_ms` and `_s` are durations. Text from a log is escaped.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""What a scan would read: segments kept and pruned, bytes, tasks, and of how many records at most.
+"""What a scan would read: segments kept and pruned, bytes, tasks, and an upper bound of records.
 
-Owns the counting, which a dry run prints and progress is measured by. It plans as a read does, and makes nothing.
+It plans as a read does, and makes nothing. Dry runs print it, and progress is measured by it.
 """
 
 from collections.abc import Sequence

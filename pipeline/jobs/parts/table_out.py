@@ -70,10 +70,10 @@ def _struct(schema: str) -> "StructType":
     return found
 
 
-def form(told: Table, clock: str) -> Form:
+def form(flags: Table, clock: str) -> Form:
     """Return the form that flags mean; WrongOption for what is none."""
-    one_of("--format", told.format_name, FORMATS)
-    decode, schema = told.decode, told.schema
+    one_of("--format", flags.format_name, FORMATS)
+    decode, schema = flags.decode, flags.schema
     if decode:
         one_of("--decode", decode, _DECODES)
     if decode == _JSON and not schema.strip():
@@ -83,7 +83,7 @@ def form(told: Table, clock: str) -> Form:
     if schema and decode != _JSON:
         raise WrongOption("--schema is of JSON; write --decode json, too")
     time = "append_time" if clock == APPEND else "create_time"
-    return Form(told.format_name, decode, schema, time if told.by_date else "")
+    return Form(flags.format_name, decode, schema, time if flags.by_date else "")
 
 
 def demand_checkpoint(out: str, checkpoint: str) -> None:
@@ -117,15 +117,14 @@ def demand_form(place: Place, wanted: Form) -> None:
 
 def is_claimed(place: Place, topic: str) -> bool:
     """Return whether a stream writes a topic to a table."""
-    return bool(place.files.get_file_info(_note_of(place, topic)).is_file)
+    return bool(place.files.get_file_info(place.under(_note_of(topic))).is_file)
 
 
 def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
     """Note that a stream writes a topic to a table; PipelineError where another one does."""
-    name = _note_of(place, topic)
     if is_claimed(place, topic):
-        with place.files.open_input_stream(name) as told:
-            noted = json.loads(told.read())
+        with place.files.open_input_stream(place.under(_note_of(topic))) as note:
+            noted = json.loads(note.read())
         if noted["stream"] != stream:
             raise PipelineError(
                 f"{place.uri} has records of topic {topic} already, by the checkpoint {noted['checkpoint']}; with "
@@ -134,10 +133,8 @@ def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
             )
         return
     place.files.create_dir(place.under(_NOTES), recursive=True)
-    with place.files.open_output_stream(f"{name}.tmp") as out:
-        out.write(json.dumps({"stream": stream, "checkpoint": checkpoint}).encode())
-    place.files.move(f"{name}.tmp", name)  # whole, or not there
+    place.write(_note_of(topic), [json.dumps({"stream": stream, "checkpoint": checkpoint}).encode()])
 
 
-def _note_of(place: Place, topic: str) -> str:
-    return place.under(f"{_NOTES}/{topic}.json")
+def _note_of(topic: str) -> str:
+    return f"{_NOTES}/{topic}.json"
