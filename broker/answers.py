@@ -1,14 +1,13 @@
-"""What becomes of a request: an answer that is there, one that is large, one to come, one that is made elsewhere.
+"""What becomes of a request: an answer that is there, one that is large, one to come.
 
 Owns the forms that handlers, dispatch and the connection exchange: a handler returns a response, a coroutine or a
 `Later` that come to one, or None where no answer is due; dispatch makes of each an `Answer`, a `Streamed` or a
-`Deferred`, and the connection sends these. Knows nothing of sockets.
+`Later`, and the connection sends these. Knows nothing of sockets.
 """
 
 import traceback
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, Self, TypeVar, final
 
 from tidelog.broker.quota import Owner
 from tidelog.protocol.wire.errors import WireError
@@ -49,10 +48,16 @@ class Later:
     whoever makes it knows better. One that comes to weigh less tells `lightened` by how much.
     """
 
-    __slots__ = ("lightened", "ready", "response", "weight_bytes")
+    __slots__ = ("correlation_id", "encode", "lightened", "ready", "request", "response", "weight_bytes")
 
     # Whether a coroutine that waits for it is closed when its client leaves.
     ends_with_client = True
+    # Whether the bytes of the request are needed until the response is there.
+    keeps_request = False
+
+    encode: Callable[[int, Any], tuple[list[Any], int]]
+    correlation_id: int
+    request: str
 
     def __init__(self, weight_bytes: int = HOLDS_UP) -> None:
         self.ready: Callable[[], None] | None = None
@@ -83,6 +88,30 @@ class Later:
     def taken(self) -> Any:
         """Return the response, now that it can leave; None if more is to be waited for."""
         return self.response
+
+    def answering(
+        self, correlation_id: int, encode: Callable[[int, Any], tuple[list[Any], int]], request: str
+    ) -> Self:
+        """Become the answer to a request, named for a line in the log: `encode` makes it of the response."""
+        self.correlation_id, self.encode, self.request = correlation_id, encode, request
+        return self
+
+    def encoded(self) -> "Answer | Streamed | None":
+        """Return the answer to the request; None if more is to be waited for, now that its turn to leave has come.
+
+        Raise BadRequest, CutShort or NotAnswered for the exception that took its place.
+        """
+        response = self.taken()
+        if response is None:
+            return None
+        if isinstance(response, Exception):
+            # Never the exception itself: it would refer to this frame, which refers to the exception.
+            if isinstance(response, WireError | ClosesConnection):
+                raise BadRequest(self.request, response)
+            if isinstance(response, CutShort):
+                raise CutShort(response.sent)
+            raise NotAnswered(self.request) from response
+        return answer_of(self.encode(self.correlation_id, response))
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the response holds until it is there, if that is anything."""
@@ -120,35 +149,6 @@ class BadRequest(Exception):
 
 class NotAnswered(Exception):
     """A request for which no answer could be made; the exception that says why is the cause."""
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Deferred:
-    """An answer to come, and what encodes it when it has. Slots: a tuple takes longer to make, and to change."""
-
-    later: Later
-    encode: Callable[[int, Any], tuple[list[Any], int]]  # of a correlation id and what `later` comes to
-    correlation_id: int
-    request: str  # its API and version, for a line in the log
-    keeps_request: bool = False  # the bytes of the request are needed until the answer is there
-
-    def encoded(self) -> "Answer | Streamed | None":
-        """Return the answer that has come; None if it takes more, now that its turn to leave has come.
-
-        Raise BadRequest, CutShort or NotAnswered for the exception that took its place.
-        """
-        response = self.later.taken()
-        if response is None:
-            return None
-        if isinstance(response, Exception):
-            # Never the exception itself: it would refer to this frame, which refers to the exception.
-            if isinstance(response, WireError | ClosesConnection):
-                raise BadRequest(self.request, response)
-            if isinstance(response, CutShort):
-                raise CutShort(response.sent)
-            raise NotAnswered(self.request) from response
-        return answer_of(self.encode(self.correlation_id, response))
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:

@@ -5,16 +5,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from tidelog.broker.answers import Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.codes import Refused
-from tidelog.broker.collector import Collector
 from tidelog.broker.creation import NewTopic
-from tidelog.broker.errands import Errands
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups.coordinator import Coordinator
@@ -26,10 +24,10 @@ from tidelog.broker.repeated_lines import lines
 from tidelog.broker.tallies import Tallies
 from tidelog.broker.threads import cpu_clock
 from tidelog.broker.timers import Timers
-from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
+from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
-from tidelog.broker.work import Held, Work
+from tidelog.broker.work import Held, Work, made_of_many
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.config.table import Source
@@ -57,6 +55,11 @@ BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 SCRUB_EVERY_S = 86400.0
 
 
+P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
 class BrokerFailed(Exception):
     """The broker stopped because one of its threads was ended by a fault."""
 
@@ -75,7 +78,6 @@ class Broker:
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
         self.held = Held()  # by reads and checks that are made in turns
-        self.collector = Collector()
         self.tallies = Tallies() if config.http_port else None
         # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -148,10 +150,9 @@ class Broker:
             loop, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
         )
         self.groups.start(self.maintenance)
-        errands = Errands(loop, self.maintenance)
         compaction = Passes(self._due, plan.next_due_ms, passes.clean, (Outdated, Mismatch))
         self.cleaners = Cleaners(
-            self.config, self.clock, errands, compaction, self._thread_ended, cpu_clock()
+            self.config, self.clock, compaction, self.maintenance.call, self._thread_ended, cpu_clock()
         )
         self.topics.watch(lambda topic, _: self._clean(topic), lambda topic: self.cleaners.leave(topic.id))
         for topic in self.topics.all():
@@ -199,15 +200,21 @@ class Broker:
         return None if is_done else 1.0
 
     def change(
-        self, owner: Owner, size_bytes: int, task: Task[Any], refusal: Callable[[], Work[Any]]
-    ) -> "Later | Work[Any]":
+        self,
+        owner: Owner,
+        size_bytes: int,
+        task: Task[T],
+        named: Sequence[P],
+        refuse: Callable[[P, ErrorCode, str], R],
+        respond: Callable[[list[R]], T],
+    ) -> "Later | Work[T]":
         """Change topics on the maintenance thread, for a client that is charged with so much until it is answered.
 
-        Where too much waits to be changed the answer is the refusal. Event loop only.
+        Where too much waits to be changed, the answer is what refuses each that is named. Event loop only.
         """
         held = self.queued_topics.hold(owner, size_bytes)
         if held is None:
-            return refusal()
+            return _refuse_all(named, refuse, respond)
         return self.maintenance.submit(task, owner=owner, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
@@ -364,6 +371,7 @@ class Broker:
     def stop(self) -> None:
         """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""
         self.topics.is_stopping = True
+        self.maintenance.drop()
         self.cleaners.stop()
         self.readers.stop()
         self.flusher.stop()
@@ -375,3 +383,10 @@ class Broker:
         self.catalog.close()
         lines.tell()
         _log.info("stopped data=%s", self.logs.directory)
+
+
+async def _refuse_all(
+    named: Sequence[P], refuse: Callable[[P, ErrorCode, str], R], respond: Callable[[list[R]], T]
+) -> T:
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    return respond(await made_of_many(lambda each: refuse(each, code, TOO_MANY_WAIT), named))

@@ -2,7 +2,7 @@
 
 Owns whose turn it is, the pace, and what becomes of a pass that fails: its log is tried again, later each time, and the
 others go on. When a log is due, and what a pass does, it is handed (`Passes`); what a pass has done for a log to be
-other than it was is done on the maintenance thread (`Errands`).
+other than it was is done on the maintenance thread (`Maintenance.call`).
 
 A thread looks at all logs when there is nothing left that a look has found: not before `log.cleaner.backoff.ms` are
 over, unless something was found, or a topic or an option has changed. So a broker without compacted topics never looks.
@@ -20,13 +20,12 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tidelog.broker.clock import Clock
-from tidelog.broker.errands import Errands, Stopping
 from tidelog.broker.partition import Partition
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.throttle import Throttle
+from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -109,16 +108,20 @@ class Cleaners:
         self,
         config: BrokerConfig,
         clock: Clock,
-        errands: Errands,
         passes: Passes,
+        structural: Callable[[Callable[[], Any]], Any],
         ended: Ended,
         loop_cpu_s: Callable[[], float],
     ) -> None:
-        """Look after nothing yet. `loop_cpu_s` tells the CPU seconds that the event loop has used."""
+        """Look after nothing yet.
+
+        `structural` makes a change on the thread that owns the structure of logs, and waits for it; `loop_cpu_s` tells
+        the CPU seconds that the event loop has used.
+        """
         self._config = config
         self._clock = clock
-        self._errands = errands
         self._passes = passes
+        self._structural = structural
         self._ended = ended
         self._loop_cpu_s = loop_cpu_s
         self._changed = threading.Condition()
@@ -132,7 +135,9 @@ class Cleaners:
         self._busy: set[Log] = set()
         self._rests: dict[Log, int] = {}  # until when, as a pass over it has dropped nothing
         self._failures: dict[Log, _Failure] = {}
-        self._throttle = Throttle()
+        # What was read and written beyond the rate, and when it was last reduced by the time that has passed.
+        self._excess_bytes = 0.0
+        self._reduced_ms = 0
         self._figures = Figures()
         self._troubles = Troubles()
         clock.watch(self._wake)
@@ -190,7 +195,6 @@ class Cleaners:
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
-        self._errands.stop()
 
     def stop(self) -> None:
         """End the threads. While the maintenance thread is there: it may be doing something for one of them."""
@@ -392,7 +396,7 @@ class Cleaners:
             plan,
             buffer_bytes=config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1),
             load_factor=config.log_cleaner_io_buffer_load_factor,
-            structural=self._errands.run,
+            structural=self._structural,
         )
         loop_cpu_s = self._loop_cpu_s()
         with closing(steps):
@@ -418,18 +422,22 @@ class Cleaners:
     def _paced(self, log: Log, size_bytes: int) -> bool:
         """Wait until there is time for more; tell whether more is to be done."""
         with self._changed:
-            clock, throttle = self._clock, self._throttle
-            throttle.took(size_bytes, self._rate, clock.monotonic_ms())
+            self._reduce_excess()
+            self._excess_bytes += size_bytes
             while self._goes_on(log):
-                wait_ms = throttle.wait_ms(self._rate, clock.monotonic_ms())
+                rate = self._reduce_excess()
+                wait_ms = int(self._excess_bytes * 1000 / rate)  # less than one is left for the next time
                 if wait_ms <= 0:
                     return True
                 self._changed.wait(min(wait_ms / 1000, LONGEST_WAIT_S))
         return False
 
-    @property
-    def _rate(self) -> float:
-        return self._config.log_cleaner_io_max_bytes_per_second
+    def _reduce_excess(self) -> float:
+        """Pay with the time that has passed for what was done beyond the rate; return the rate, in bytes a second."""
+        rate, now_ms = self._config.log_cleaner_io_max_bytes_per_second, self._clock.monotonic_ms()
+        self._excess_bytes = max(0.0, self._excess_bytes - rate * (now_ms - self._reduced_ms) / 1000)
+        self._reduced_ms = now_ms
+        return rate
 
     # Logs whose compaction fails.
 

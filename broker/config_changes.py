@@ -6,13 +6,16 @@ Owns what may be changed of what, and the code that says why not; it is Kafka's 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, Protocol, TypeVar
 
+from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import ALL_BROKERS
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.maintenance import Task
+from tidelog.broker.quota import Owner
 from tidelog.broker.topic_rules import check_option
+from tidelog.broker.work import Work
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, TOPIC_INERT
 from tidelog.config.kinds import LIST
@@ -33,71 +36,94 @@ Options = dict[str, str]
 ItemsOf = Callable[[str], tuple[str, ...] | None]
 
 
-class Wanted(NamedTuple):
-    """A resource, the names of the options that shall change, and what makes its new own options of those it has."""
+class Resource(Protocol):
+    """A topic or a broker in a request; each of `configs` has the name of an option."""
 
-    type: int
-    name: str
-    names: Sequence[str]
-    settle: Callable[[Options, ItemsOf], Options]
-
-
-class Outcome(NamedTuple):
-    """What became of a resource."""
-
-    code: ErrorCode
-    message: str | None
-    type: int
-    name: str
+    resource_type: int
+    resource_name: str
+    configs: Any
 
 
-def change_all(broker: Broker, resources: Sequence[Wanted], validate_only: bool) -> Task[list[Outcome]]:
-    """Change each resource, or only say what would become of it. Maintenance thread."""
+# What makes the new own options of a resource: of what is asked, of those that it has, and of the items of lists.
+Settle = Callable[[Any, Options, ItemsOf], Options]
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R", bound=Resource)
+
+
+def change(
+    broker: Broker,
+    owner: Owner,
+    resources: Sequence[R],
+    settle: Settle,
+    validate_only: bool,
+    result: Callable[[R, ErrorCode, str | None], S],
+    respond: Callable[[list[S]], T],
+) -> Later | Work[T]:
+    """Change each resource on the maintenance thread, or only say what would become of it. Event loop."""
+    size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in resources)
+    task = _change_all(broker, resources, settle, validate_only, result, respond)
+    return broker.change(owner, size_bytes, task, resources, result, respond)
+
+
+def _change_all(
+    broker: Broker,
+    resources: Sequence[R],
+    settle: Settle,
+    validate_only: bool,
+    result: Callable[[R, ErrorCode, str | None], S],
+    respond: Callable[[list[S]], T],
+) -> Task[T]:
     yield
-    times = Counter((wanted.type, wanted.name) for wanted in resources)
-    outcomes = []
-    for wanted in {(wanted.type, wanted.name): wanted for wanted in resources}.values():
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    results = []
+    for wanted in {(each.resource_type, each.resource_name): each for each in resources}.values():
         is_dropped = yield
         code, message = ErrorCode.NONE, None
         try:
             if is_dropped:
                 raise Refused(ErrorCode.NOT_CONTROLLER, "not changed, the broker stops")
-            if times[wanted.type, wanted.name] > 1:
+            if times[wanted.resource_type, wanted.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            yield from _change(broker, wanted, validate_only)
+            yield from _change(broker, wanted, settle, validate_only)
         except Refused as refused:
             code, message = refused.code, str(refused)
         except ConfigError as error:
             # Kafka tells what is wrong with a broker's option by another code (KAFKA-13609).
-            code = ErrorCode.INVALID_CONFIG if wanted.type == TOPIC else ErrorCode.INVALID_REQUEST
+            is_topic = wanted.resource_type == TOPIC
+            code = ErrorCode.INVALID_CONFIG if is_topic else ErrorCode.INVALID_REQUEST
             message = error.answer
         except StorageError as error:
             code, message = error_code(error), str(error)
-        outcomes.append(Outcome(code, message, wanted.type, wanted.name))
-    return outcomes
+        results.append(result(wanted, code, message))
+    return respond(results)
 
 
-def _change(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
-    twice = [name for name, times in Counter(wanted.names).items() if times > 1]
+def _change(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+    twice = [name for name, times in Counter(config.name for config in wanted.configs).items() if times > 1]
     if twice:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(sorted(twice))}"
         )
-    if wanted.type == TOPIC:
-        yield from _change_topic(broker, wanted, validate_only)
-    elif wanted.type == BROKER:
-        yield from _change_broker(broker, wanted, validate_only)
+    if wanted.resource_type == TOPIC:
+        yield from _change_topic(broker, wanted, settle, validate_only)
+    elif wanted.resource_type == BROKER:
+        yield from _change_broker(broker, wanted, settle, validate_only)
     else:
-        message = f"Unknown resource type {wanted.type}: only topics (2) and the broker (4) have options"
+        message = (
+            f"Unknown resource type {wanted.resource_type}: only topics (2) and the broker (4) have options"
+        )
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
-    topic = broker.topics.find(wanted.name, b"")
+def _change_topic(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+    topic = broker.topics.find(wanted.resource_name, b"")
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.resource_name}' does not exist."
+        )
     config = topic.config
-    options = wanted.settle(dict(config.overrides), lambda name: _items_of_topic(config, name))
+    options = settle(wanted.configs, dict(config.overrides), lambda name: _items_of_topic(config, name))
     _check(options)
     changed = broker.topics.checked(topic.name, options)
     if topic.is_internal and changed.deletes:
@@ -107,19 +133,21 @@ def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[N
         yield from broker.alter_topic(topic, options)
 
 
-def _change_broker(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
-    if wanted.name not in (ALL_BROKERS, str(broker.node_id)):
+def _change_broker(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+    if wanted.resource_name not in (ALL_BROKERS, str(broker.node_id)):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node_id}, but received {wanted.name[:100]}",
+            f"Unexpected broker id, expected {broker.node_id}, but received {wanted.resource_name[:100]}",
         )
-    options = wanted.settle(
-        broker.config.set_for(wanted.name == ALL_BROKERS), lambda name: _items_of_broker(broker, name)
+    options = settle(
+        wanted.configs,
+        broker.config.set_for(wanted.resource_name == ALL_BROKERS),
+        lambda name: _items_of_broker(broker, name),
     )
     _check(options)
-    broker.checked(wanted.name, options)
+    broker.checked(wanted.resource_name, options)
     if not validate_only:
-        yield from broker.alter_options(wanted.name, options)
+        yield from broker.alter_options(wanted.resource_name, options)
 
 
 def _check(options: Options) -> None:

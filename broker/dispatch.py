@@ -18,7 +18,6 @@ from tidelog.broker.answers import (
     HOLDS_UP,
     MOST_PARTS,
     Answer,
-    Deferred,
     Later,
     Streamed,
     answer_of,
@@ -78,7 +77,7 @@ _routes = Routes()
 
 def dispatch(
     session: Session, view: memoryview, position: int, end: int, routes: Routes = _routes
-) -> Answer | Streamed | Deferred | None:
+) -> Answer | Streamed | Later | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError and ClosesConnection.
 
     What stands after a request that was understood is passed over, as in Kafka: clients send such bytes.
@@ -110,13 +109,15 @@ def dispatch(
         return None
     if isinstance(response, Later):
         if response.weight_bytes < HOLDS_UP:
-            return Deferred(response, route.encode, correlation_id, route.name)
+            return response.answering(correlation_id, route.encode, route.name)
         response = come(response)
     running = Running(session.broker, session, response, partial(route.answer, correlation_id))
     begun = running.begin()
     if begun is not running:
         return None if begun is None else answer_of(route.encode(correlation_id, begun))
-    return Deferred(running, _encoded, correlation_id, route.name, route.has_records)
+    running.keeps_request = route.has_records
+    later: Later = running.answering(correlation_id, _encoded, route.name)
+    return later
 
 
 def gate(session: Session, route: Route, request: Any) -> Any:
@@ -143,14 +144,15 @@ def _encoded(_correlation_id: int, answer: Answer | Streamed) -> Answer | Stream
 
 def _decode_elsewhere(
     session: Session, route: Route, correlation_id: int, view: memoryview, position: int, end: int
-) -> Deferred:
+) -> Later:
     """Serve a request that takes long to decode: that is done on a reader thread."""
 
     answer = _answer_elsewhere(session, route, view, position, end)
     encode = partial(route.answer, correlation_id)
     running = Running(session.broker, session, answer, encode, is_large=True)
     running.begin()
-    return Deferred(running, _encoded, correlation_id, route.name, keeps_request=True)
+    running.keeps_request = True
+    return running.answering(correlation_id, _encoded, route.name)
 
 
 async def _answer_elsewhere(session: Session, route: Route, view: memoryview, position: int, end: int) -> Any:

@@ -8,7 +8,8 @@ of it then waits until others had theirs, short jobs first (`FairQueue`). What a
 what can wait (topics created on first use, or many) have a queue each, and so has what consumer groups have to work
 out, each of them for itself; these take turns. What comes round is a task as well, and takes turns with them. Where
 nobody waits for its answer any more, or the broker stops, `yield` is true: the job makes no further step and says so in
-its answer.
+its answer. Another thread, such as a cleaner, has a short function called here, and waits for it: that goes first, and
+works while a stop holds the event loop.
 """
 
 import asyncio
@@ -16,7 +17,10 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Hashable
+from concurrent.futures import CancelledError, Future
+from copy import copy
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -25,6 +29,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
+from tidelog.broker.work import Stopping
 from tidelog.storage.errors import StorageError
 from tidelog.storage.troubles import Troubles
 
@@ -127,6 +132,25 @@ class Job(Later):
         super().resolve(response)
 
 
+class _Call:
+    """A function that another thread waits for."""
+
+    __slots__ = ("_function", "future")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.future: Future[Any] = Future()
+
+    def run(self) -> None:
+        try:
+            self.future.set_result(self._function())
+        except Exception as error:
+            self.future.set_exception(kept(error))
+        except BaseException as fault:
+            self.future.set_exception(kept(copy(fault)))
+            raise
+
+
 class Maintenance:
     """One thread, its queue of jobs, and the jobs that come round."""
 
@@ -141,6 +165,7 @@ class Maintenance:
         self._waiting: FairQueue[Job] = FairQueue()
         self._of_groups: FairQueue[Job] = FairQueue()
         self._queues = [self._asked, self._waiting, self._of_groups]
+        self._calls: deque[_Call] = deque()
         self._changed = threading.Condition()
         self._drops = False
         self._is_stopping = False
@@ -178,11 +203,30 @@ class Maintenance:
         self._loop.call_soon(job.resolve, _ended())
         return job
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Return what a short function returns, called on the thread, or raise what it raises. Any other thread.
+
+        Stopping where the broker stops before it has begun.
+        """
+        call = _Call(function)
+        with self._changed:
+            if self._drops or self._has_ended:
+                raise Stopping
+            self._calls.append(call)
+            self._changed.notify()
+        try:
+            made: T = call.future.result()
+            return made
+        except CancelledError:
+            raise Stopping from None
+        finally:
+            del call  # or an exception and this frame would refer to each other
+
     @property
     def is_settled(self) -> bool:
         """Tell whether all is done that was asked for, or was due by now. Any thread."""
         with self._changed:
-            is_busy = self._is_working or any(map(len, self._queues))
+            is_busy = self._is_working or self._calls or any(map(len, self._queues))
             return not is_busy and all(periodic.wait_s() > 0 for periodic in self._periodic)
 
     def _clock_moved(self) -> None:
@@ -192,19 +236,28 @@ class Maintenance:
 
     def drop(self) -> None:
         """Answer what waits and what comes without doing it: the broker stops."""
-        self._drops = True
+        with self._changed:
+            self._drops = True
+            self._cancel_calls()
 
     def stop(self) -> None:
         """Answer the jobs that were submitted, without doing what has not begun, and end the thread."""
+        self.drop()
         with self._changed:
-            self._drops = self._is_stopping = True
+            self._is_stopping = True
             self._changed.notify()
         self._thread.join()
+
+    def _cancel_calls(self) -> None:
+        while self._calls:
+            self._calls.popleft().future.cancel()
 
     def _run(self) -> None:
         try:
             while (work := self._next()) is not None:
-                if isinstance(work, Periodic):
+                if isinstance(work, _Call):
+                    work.run()
+                elif isinstance(work, Periodic):
                     self._come_round(work)
                 else:
                     self._work_on(*work)
@@ -212,14 +265,18 @@ class Maintenance:
         finally:
             with self._changed:
                 self._has_ended = True
+                self._cancel_calls()
                 for job in chain.from_iterable(self._queues):
                     self._loop.call_soon_threadsafe(job.resolve, _ended())
 
-    def _next(self) -> "Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
-        """Wait for work: the jobs that come round and the queues take turns. None for the end."""
+    def _next(self) -> "_Call | Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
+        """Wait for work: calls go first, the jobs that come round and the queues take turns. None for the end."""
         with self._changed:
             self._is_working = False
             while True:
+                if self._calls:
+                    self._is_working = True
+                    return self._calls.popleft()
                 upcoming = min(self._periodic, key=Periodic.wait_s)
                 # At a stop the jobs that come round are left to the closing of the logs.
                 wait_s = LONGEST_WAIT_S if self._drops else upcoming.wait_s()

@@ -11,9 +11,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
-from tidelog.broker.answers import HOLDS_UP, Answer, Later, Streamed, kept, outcome_of
-from tidelog.broker.collector import Collector
-from tidelog.broker.turns import TURN_S, Turns
+from tidelog.broker.answers import Answer, Later, Streamed, kept, outcome_of
+from tidelog.broker.turns import Turns
 from tidelog.broker.work import ANYWHERE, LEAVING, LOOP, SHORT, TURN, Lane, Stopping, Work, reader
 from tidelog.storage.errors import StorageError
 
@@ -47,10 +46,6 @@ class Threads(Protocol):
         """Who waits there for a later turn."""
 
     @property
-    def collector(self) -> Collector:
-        """What holds the garbage collector off while they work."""
-
-    @property
     def readers(self) -> ReaderThreads:
         """The other threads."""
 
@@ -74,9 +69,9 @@ class Running(Later):
         "_is_large",
         "_is_long",
         "_is_over",
-        "_is_working",
         "_owner",
         "_threads",
+        "keeps_request",
         "needed",
     )
 
@@ -99,8 +94,8 @@ class Running(Later):
         self._is_long = False  # its steps on the event loop took more than a turn
         self._is_hurried = False
         self._is_over = False  # its client has left
-        self._is_working = False  # and does not merely wait
         self._awaited: Later | None = None
+        self.keeps_request = False
         self.needed = LOOP  # the lane of a reader thread that it goes on in
 
     def begin(self) -> Any:
@@ -119,7 +114,7 @@ class Running(Later):
         except StopIteration as end:
             self._end(end.value)
         except Exception as fault:
-            self._hand_over(kept(fault))
+            self.resolve(kept(fault))
 
     def _advance(self, got: Any) -> None:
         """Go on until the coroutine waits, or needs another thread. StopIteration at its end."""
@@ -151,7 +146,6 @@ class Running(Later):
         elif needed is TURN:
             self._wait_for_turn()
         elif needed is LEAVING:
-            self._work(False)
             self.resolve(LEAVING)
         else:
             self._submit(needed)
@@ -164,12 +158,9 @@ class Running(Later):
         return self.response
 
     def _wait_for_turn(self) -> None:
-        self._work(True)
-        self._threads.turns.wait(partial(self._go_on, LOOP), TURN_S)
+        self._threads.turns.wait(partial(self._go_on, LOOP))
 
     def _wait_for_later(self, later: Later) -> None:
-        # Another thread makes it, of as much as was asked for, unless it is something to wait for.
-        self._work(self._is_large and later.weight_bytes >= HOLDS_UP)
         self._awaited = later
         later.ready = self._has_come
         later.charge(self._owner)
@@ -186,7 +177,6 @@ class Running(Later):
         self._go_on(None)
 
     def _submit(self, needed: Lane) -> None:
-        self._work(True)
         self.needed = needed
         self._threads.readers.put(self._owner, self)
 
@@ -196,7 +186,7 @@ class Running(Later):
             self._wait_for(needed)
         elif self._is_large:
             # What a large request has to do on the loop may take long too: the others have their turn before.
-            self._threads.turns.wait(self._resume, TURN_S)
+            self._threads.turns.wait(self._resume)
         else:
             self._resume()
 
@@ -212,24 +202,10 @@ class Running(Later):
             self._coroutine = _on_reader(response)
             self._go_on(None)
         else:
-            self._hand_over(outcome_of(partial(self._encoded, response)))
+            self.resolve(outcome_of(partial(self._encoded, response)))
 
     def _encoded(self, response: Any) -> Any:
         return NO_ANSWER if response is None else self._encode(response)
-
-    def _hand_over(self, answer: Any) -> None:
-        self._work(False)
-        self.resolve(answer)
-
-    def _work(self, is_working: bool) -> None:
-        """Hold the collector off while something is made, unless the client has left: the end may go unnoticed then."""
-        is_working = is_working and not self._is_over
-        if is_working != self._is_working:
-            self._is_working = is_working
-            if is_working:
-                self._threads.collector.hold_off()
-            else:
-                self._threads.collector.let_go()
 
     def hurry(self) -> bool:
         """Wait for nothing that need not be waited for; large requests are not worth it."""
@@ -241,7 +217,6 @@ class Running(Later):
     def cancel(self) -> None:
         """Give up, wherever it has come to; what waits for its turn on the event loop, or for a flush, goes on."""
         self._is_over = True
-        self._work(False)
         if self._awaited is not None:
             if self._awaited.ends_with_client:
                 self._awaited.ready = None
@@ -275,9 +250,9 @@ class Running(Later):
         except Exception as error:
             outcome = kept(error)
         except BaseException as fault:
-            self._to_loop(self._hand_over, StorageError(f"the read was ended by {fault!r}"))
+            self._to_loop(self.resolve, StorageError(f"the read was ended by {fault!r}"))
             raise
-        self._to_loop(self._hand_over, outcome)
+        self._to_loop(self.resolve, outcome)
         return True
 
     def _to_loop(self, call: Callable[[Any], None], argument: Any) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from tidelog.broker.answers import Answer, Deferred, Streamed
+from tidelog.broker.answers import Answer, Later, Streamed
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
@@ -28,7 +28,7 @@ BOUNDS_S = (
     30.0,
 )  # fmt: skip
 
-Dispatch = Callable[..., Answer | Streamed | Deferred | None]
+Dispatch = Callable[..., Answer | Streamed | Later | None]
 
 
 class Net(NamedTuple):
@@ -114,7 +114,7 @@ class Tallies:
             tally = apis[view[position + 1]]
             tally.requests += 1
             tally.received_bytes += end - position
-            if type(answer) is Deferred:
+            if isinstance(answer, Later):
                 answer.encode = partial(tally.encode, began_s, answer.encode)
                 return answer
             if answer is not None:

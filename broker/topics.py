@@ -49,9 +49,6 @@ _HALF_MADE = "half made topics"
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
-# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
-# later, or not at all where the time is over.
-MADE_AT_ONCE = 2000
 TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
 
 

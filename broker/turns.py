@@ -1,16 +1,15 @@
 """A turn for everybody: how long what connections ask for is worked on before the others go on.
 
 Owns the sharing of a turn of the event loop among those that have much to ask: forty of them, or a thousand, must not
-make it as many times as long. Who finds the time of a turn used up waits here for a later one: who has waited longest
-goes first, and then whoever is expected to take least. Knows nothing of requests.
+make it as many times as long. Who finds the time of a turn used up waits here for a later one, first come first served.
+Knows nothing of requests.
 
 Where nothing takes long no time is kept, and nothing waits: a turn that is kept costs the loop one more.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from itertools import count
 from math import inf
 from time import monotonic
 
@@ -21,13 +20,11 @@ TURN_S = 0.005
 class Turns:
     """The time of this turn of the loop, and who waits for the next. Event loop only."""
 
-    __slots__ = ("_call_soon", "_expected", "_numbers", "_sharers", "_waiting", "ends_s")
+    __slots__ = ("_call_soon", "_sharers", "_waiting", "ends_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
-        self._numbers = count()
-        self._waiting: dict[int, Callable[[], None]] = {}  # in the order of arrival
-        self._expected: list[tuple[float, int]] = []  # how long each is expected to take: a heap
+        self._waiting: deque[Callable[[], None]] = deque()
         self._sharers = 1
         # When the time of this turn is used up, by `time.monotonic`; 0 while nobody in it has asked for much.
         self.ends_s = 0.0
@@ -43,30 +40,23 @@ class Turns:
         self.begin()
         return min(self.ends_s, monotonic() + TURN_S / self._sharers)
 
-    def wait(self, go_on: Callable[[], None], expected_s: float) -> None:
+    def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` in a later turn, when it is its turn."""
         self.begin()
-        number = next(self._numbers)
-        self._waiting[number] = go_on
-        heappush(self._expected, (expected_s, number))
+        self._waiting.append(go_on)
 
     def _next(self) -> None:
         """Begin a turn with those that wait: as many as there is time for, each once."""
         self.ends_s = 0.0
-        waiting, expected = self._waiting, self._expected
-        self._sharers = max(len(waiting), 1)
-        if not waiting:
+        count = len(self._waiting)
+        self._sharers = max(count, 1)
+        if not count:
             return
         self.begin()
-        self._expected = []
-        try:
-            self.ends_s = inf  # However long that takes, it has waited for it.
-            waiting.pop(next(iter(waiting)))()
-            self.ends_s = monotonic() + TURN_S
-            while expected and monotonic() <= self.ends_s:
-                _, number = heappop(expected)
-                if number in waiting:
-                    waiting.pop(number)()
-        finally:
-            self._expected += [entry for entry in expected if entry[1] in waiting]
-            heapify(self._expected)
+        self.ends_s = inf  # However long the first takes, it has waited for it.
+        self._waiting.popleft()()
+        self.ends_s = monotonic() + TURN_S
+        for _ in range(count - 1):
+            if monotonic() > self.ends_s:
+                break
+            self._waiting.popleft()()

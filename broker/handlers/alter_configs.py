@@ -7,23 +7,11 @@ be changed and when that takes effect.
 Departures from Kafka: as those of IncrementalAlterConfigs.
 """
 
-from functools import partial
-
 from tidelog.broker.answers import Later
 from tidelog.broker.codes import Refused
-from tidelog.broker.config_changes import (
-    OPTION_BYTES,
-    RESOURCE_BYTES,
-    ItemsOf,
-    Options,
-    Outcome,
-    Wanted,
-    change_all,
-)
-from tidelog.broker.maintenance import Task
+from tidelog.broker.config_changes import ItemsOf, Options, change
 from tidelog.broker.session import Session
-from tidelog.broker.topics import TOO_MANY_WAIT
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.work import Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.alter_configs import (
     AlterableConfig,
@@ -36,34 +24,15 @@ from tidelog.protocol.messages.alter_configs import (
 
 def handle(
     session: Session, request: AlterConfigsRequest, _version: int
-) -> AlterConfigsResponse | Later | Work[AlterConfigsResponse]:
+) -> Later | Work[AlterConfigsResponse]:
     """Change the resources on the maintenance thread."""
-    size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in request.resources)
-    work = _change(session, request)
-    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.resources))
+    return change(
+        session.broker, session, request.resources, _settle, request.validate_only, _result, _respond
+    )
 
 
-async def _turn_away(resources: list[AlterConfigsResource]) -> AlterConfigsResponse:
-    def refuse(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
-        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        return _result(Outcome(code, TOO_MANY_WAIT, resource.resource_type, resource.resource_name))
-
-    results = await made_of_many(refuse, resources)
+def _respond(results: list[AlterConfigsResourceResponse]) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=results)
-
-
-def _change(session: Session, request: AlterConfigsRequest) -> Task[AlterConfigsResponse]:
-    wanted = [
-        Wanted(
-            resource.resource_type,
-            resource.resource_name,
-            [config.name for config in resource.configs],
-            partial(_settle, resource.configs),
-        )
-        for resource in request.resources
-    ]
-    outcomes = yield from change_all(session.broker, wanted, request.validate_only)
-    return AlterConfigsResponse(responses=[_result(outcome) for outcome in outcomes])
 
 
 def _settle(configs: list[AlterableConfig], _own: Options, _items_of: ItemsOf) -> Options:
@@ -75,10 +44,12 @@ def _settle(configs: list[AlterableConfig], _own: Options, _items_of: ItemsOf) -
     return options
 
 
-def _result(outcome: Outcome) -> AlterConfigsResourceResponse:
+def _result(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
-        error_code=outcome.code,
-        error_message=outcome.message,
-        resource_type=outcome.type,
-        resource_name=outcome.name,
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )

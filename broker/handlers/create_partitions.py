@@ -11,17 +11,14 @@ Departures from Kafka: a topic that is being given partitions already is REQUEST
 after the other. Internal topics keep their number of partitions, by which what is in them is found.
 """
 
-from collections import Counter
-from functools import partial
-
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
-from tidelog.broker.codes import NO_PARTITION, Refused, error_code
+from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topic_rules import BrokerStops, TopicIsGrowing
-from tidelog.broker.topics import MADE_AT_ONCE, TOO_MANY_WAIT, Topic
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.topic_changes import answer_for, make_many
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import Work
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
@@ -30,7 +27,6 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from tidelog.storage.errors import StorageError, without_frames
 
 # What a topic in a request takes in memory until it is changed, about, and each assignment of a partition.
 TOPIC_BYTES = 400
@@ -39,69 +35,35 @@ ASSIGNMENT_BYTES = 300
 
 def handle(
     session: Session, request: CreatePartitionsRequest, _version: int
-) -> CreatePartitionsResponse | Later | Work[CreatePartitionsResponse]:
+) -> Later | Work[CreatePartitionsResponse]:
     """Add the partitions on the maintenance thread."""
-    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(
         TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics
     )
-    work = _grow_all(session.broker, request, deadline_ms)
-    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.topics))
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
+    task = _grow_all(session.broker, request, deadline_ms)
+    names = [topic.name for topic in request.topics]
+    return session.broker.change(session, size_bytes, task, names, _result, _respond)
 
 
-async def _turn_away(topics: list[CreatePartitionsTopic]) -> CreatePartitionsResponse:
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = await made_of_many(lambda topic: _result(topic.name, code, TOO_MANY_WAIT), topics)
+def _respond(results: list[CreatePartitionsTopicResult]) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(results=results)
 
 
 def _grow_all(
     broker: Broker, request: CreatePartitionsRequest, deadline_ms: int
 ) -> Task[CreatePartitionsResponse]:
-    yield
-    times = Counter(topic.name for topic in request.topics)
-    asked = {topic.name: topic for topic in request.topics}
-    outcomes: dict[str, Exception | None] = {}
-    waiting: list[tuple[Topic, int]] = []
-    waiting_partitions = 0
-    for wanted in asked.values():
-        is_dropped = yield
-        try:
-            if is_dropped:
-                raise Refused(ErrorCode.NOT_CONTROLLER, "no partitions added, the broker stops")
-            if broker.clock.monotonic_ms() >= deadline_ms:
-                why = f"not begun within timeout_ms={request.timeout_ms}, no partitions added"
-                raise Refused(ErrorCode.REQUEST_TIMED_OUT, why)
-            if times[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic = _checked(broker, wanted)
-        except Refused as refused:
-            outcomes[wanted.name] = without_frames(refused)
-            continue
-        if request.validate_only:
-            continue
-        waiting.append((topic, wanted.count))
-        waiting_partitions += wanted.count - len(topic.partitions)
-        if waiting_partitions >= MADE_AT_ONCE:
-            outcomes |= yield from broker.topics.grow_all(waiting)
-            waiting, waiting_partitions = [], 0
-    if waiting:
-        outcomes |= yield from broker.topics.grow_all(waiting)
-    return CreatePartitionsResponse(results=[_result(name, *_told(outcomes.get(name))) for name in asked])
+    def accept(wanted: CreatePartitionsTopic) -> tuple[tuple[Topic, int], int]:
+        topic = _checked(broker, wanted)
+        return (topic, wanted.count), wanted.count - len(topic.partitions)
 
-
-def _told(outcome: Exception | None) -> tuple[ErrorCode, str | None]:
-    """Return the code and the message of what came of a topic."""
-    if outcome is None:
-        return ErrorCode.NONE, None
-    if isinstance(outcome, Refused):
-        return outcome.code, str(outcome)
-    if isinstance(outcome, TopicIsGrowing):
-        return ErrorCode.REQUEST_TIMED_OUT, str(outcome)
-    if isinstance(outcome, BrokerStops):
-        return ErrorCode.NOT_CONTROLLER, str(outcome)
-    assert isinstance(outcome, StorageError)
-    return error_code(outcome), str(outcome)
+    make = None if request.validate_only else broker.topics.grow_all
+    outcomes = yield from make_many(broker, request.topics, deadline_ms, accept, make, "no partitions added")
+    results = []
+    for name in dict.fromkeys(topic.name for topic in request.topics):
+        error = outcomes.get(name)
+        results.append(_result(name, *((ErrorCode.NONE, None) if error is None else answer_for(error))))
+    return _respond(results)
 
 
 def _checked(broker: Broker, wanted: CreatePartitionsTopic) -> Topic:

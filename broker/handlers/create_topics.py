@@ -11,27 +11,22 @@ NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, 
 options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
-from collections import Counter
-from functools import partial
-from typing import Final
-
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.creation import NewTopic
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
+from tidelog.broker.topic_changes import answer_for, make_many
 from tidelog.broker.topic_rules import (
     MOST_OPTION_LENGTH,
-    BrokerStops,
-    TopicExists,
     TopicNamesCollide,
     check_option,
     metric_name,
     name_problem,
 )
-from tidelog.broker.topics import MADE_AT_ONCE, TOO_MANY_WAIT, Topic
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import Work
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
@@ -43,7 +38,6 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tidelog.storage.errors import StorageError
 from tidelog.storage.log_names import CLUSTER_METADATA
 
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
@@ -52,71 +46,48 @@ ASSIGNMENT_BYTES = 300
 # An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
 # whose options a client may not see.
 MOST_DESCRIBED = 1000
-NOT_CREATED = "not created, the broker stops"
-
-_FAILURES: Final = {
-    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
-    TopicNamesCollide: ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ConfigError: ErrorCode.INVALID_CONFIG,
-    StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
-    BrokerStops: ErrorCode.NOT_CONTROLLER,
-}
 
 
 def handle(
     session: Session, request: CreateTopicsRequest, _version: int
-) -> CreateTopicsResponse | Later | Work[CreateTopicsResponse]:
+) -> Later | Work[CreateTopicsResponse]:
     """Create the topics on the maintenance thread."""
-    broker = session.broker
-    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
-    work = _create_all(broker, request, deadline_ms)
-    return broker.change(
-        session, size_bytes, work, partial(_turn_away, {topic.name for topic in request.topics})
-    )
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
+    task = _create_all(session.broker, request, deadline_ms)
+    names = list({topic.name for topic in request.topics})
+    return session.broker.change(session, size_bytes, task, names, _failure, _respond)
 
 
-async def _turn_away(names: set[str]) -> CreateTopicsResponse:
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = await made_of_many(lambda name: _failure(name, code, TOO_MANY_WAIT), list(names))
+def _respond(results: list[CreatableTopicResult]) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=results)
 
 
 def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> Task[CreateTopicsResponse]:
-    yield
-    times = Counter(topic.name for topic in request.topics)
-    accepted: dict[str, str] = {}  # by their names in metrics
-    results: dict[str, CreatableTopicResult] = {}
-    waiting: list[NewTopic] = []
-    waiting_partitions = 0
-    for wanted in {topic.name: topic for topic in request.topics}.values():
-        is_dropped = yield
-        try:
-            if is_dropped:
-                raise BrokerStops(NOT_CREATED)
-            if broker.clock.monotonic_ms() >= deadline_ms:
-                message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
-                raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
-            if times[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new, config = _accept(broker, wanted, accepted)
-        except (Refused, ConfigError, TopicExists, TopicNamesCollide, BrokerStops) as error:
-            results[wanted.name] = _refusal(wanted.name, error)
-            continue
-        result = results[wanted.name] = _success(new)
-        if len(results) <= MOST_DESCRIBED:
+    results = {topic.name: _success(topic.name) for topic in request.topics}
+    by_metric_name: dict[str, str] = {}
+    described = 0
+
+    def accept(wanted: CreatableTopic) -> tuple[NewTopic, int]:
+        nonlocal described
+        new, config = _accept(broker, wanted, by_metric_name)
+        result = results[new.name]
+        result.num_partitions = new.partitions
+        if described < MOST_DESCRIBED:
+            described += 1
             result.configs = _describe(broker, config)
         else:
             result.topic_config_error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        if request.validate_only:
-            continue
-        waiting.append(new)
-        waiting_partitions += new.partitions
-        if waiting_partitions >= MADE_AT_ONCE:
-            yield from _create(broker, waiting, results)
-            waiting, waiting_partitions = [], 0
-    yield from _create(broker, waiting, results)
-    return CreateTopicsResponse(topics=list(results.values()))
+        return new, new.partitions
+
+    make = None if request.validate_only else broker.create_topics
+    outcomes = yield from make_many(broker, request.topics, deadline_ms, accept, make, "not created")
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Topic):
+            results[name].topic_id = outcome.id
+        else:
+            results[name] = _failure(name, *answer_for(outcome))
+    return _respond(list(results.values()))
 
 
 def _accept(broker: Broker, wanted: CreatableTopic, accepted: dict[str, str]) -> tuple[NewTopic, TopicConfig]:
@@ -135,41 +106,16 @@ def _accept(broker: Broker, wanted: CreatableTopic, accepted: dict[str, str]) ->
     return NewTopic(wanted.name, partitions, dict(config.overrides)), config
 
 
-def _create(broker: Broker, waiting: list[NewTopic], results: dict[str, CreatableTopicResult]) -> Task[None]:
-    """Create topics that were accepted, and say in their results what has become of them."""
-    if not waiting:
-        return
-    if (yield):
-        for new in waiting:
-            results[new.name] = _refusal(new.name, BrokerStops(NOT_CREATED))
-        return
-    outcomes = yield from broker.create_topics(waiting)
-    for name, outcome in outcomes.items():
-        if isinstance(outcome, Topic):
-            results[name].topic_id = outcome.id
-        else:
-            results[name] = _refusal(name, outcome)
-
-
-def _success(new: NewTopic) -> CreatableTopicResult:
+def _success(name: str) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=new.name,
+        name=name,
         topic_id=bytes(16),
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=new.partitions,
+        num_partitions=-1,
         replication_factor=1,
         configs=[],
     )
-
-
-def _refusal(name: str, error: Exception) -> CreatableTopicResult:
-    if isinstance(error, Refused):
-        return _failure(name, error.code, str(error))
-    if isinstance(error, ConfigError):
-        return _failure(name, ErrorCode.INVALID_CONFIG, error.answer)
-    code = next(code for kind, code in _FAILURES.items() if isinstance(error, kind))
-    return _failure(name, code, str(error))
 
 
 def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:

@@ -11,7 +11,6 @@ Departures from Kafka: the answer waits until the new start is on disk; Kafka wr
 """
 
 from collections.abc import Iterable
-from functools import partial
 
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
@@ -19,7 +18,7 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.work import Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -42,18 +41,18 @@ _Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
 
 def handle(
     session: Session, request: DeleteRecordsRequest, _version: int
-) -> DeleteRecordsResponse | Later | Work[DeleteRecordsResponse]:
+) -> Later | Work[DeleteRecordsResponse]:
     """Let the logs begin later on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
-    work = _delete_all(session.broker, request.topics)
-    return session.broker.change(session, size_bytes, work, partial(_turn_away, request.topics))
+    task = _delete_all(session.broker, request.topics)
+
+    def refuse(topic: DeleteRecordsTopic, code: ErrorCode, _message: str) -> DeleteRecordsTopicResult:
+        return _all(topic, code)
+
+    return session.broker.change(session, size_bytes, task, request.topics, refuse, _respond)
 
 
-async def _turn_away(topics: list[DeleteRecordsTopic]) -> DeleteRecordsResponse:
-    def refuse(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-        return _all(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-
-    results = await made_of_many(refuse, topics)
+def _respond(results: list[DeleteRecordsTopicResult]) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(topics=results)
 
 

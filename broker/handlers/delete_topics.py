@@ -12,15 +12,14 @@ one, for a topic that cannot be read any more.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import ADMIN_CLIENT, Session
-from tidelog.broker.topics import TOO_MANY_WAIT, Topic
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -37,19 +36,20 @@ TOPIC_BYTES = 400
 
 def handle(
     session: Session, request: DeleteTopicsRequest, version: int
-) -> DeleteTopicsResponse | Later | Work[DeleteTopicsResponse]:
+) -> Later | Work[DeleteTopicsResponse]:
     """Delete the topics on the maintenance thread."""
-    wanted = request.topics if version >= 6 else request.topic_names
-    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
+    wanted: Sequence[DeleteTopicState | str] = request.topics if version >= 6 else request.topic_names
     broker = session.broker
-    size_bytes = len(wanted) * TOPIC_BYTES
-    work = _delete_all(broker, wanted, deadline_ms, session.client_id == ADMIN_CLIENT)
-    return broker.change(session, size_bytes, work, partial(_turn_away, wanted))
+    deadline_ms = broker.clock.monotonic_ms() + request.timeout_ms
+    task = _delete_all(broker, wanted, deadline_ms, session.client_id == ADMIN_CLIENT)
+
+    def refuse(each: DeleteTopicState | str, code: ErrorCode, message: str) -> DeletableTopicResult:
+        return _result(_state(each), None, code, message)
+
+    return broker.change(session, len(wanted) * TOPIC_BYTES, task, wanted, refuse, _respond)
 
 
-async def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> DeleteTopicsResponse:
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = await made_of_many(lambda each: _result(_state(each), None, code, TOO_MANY_WAIT), wanted)
+def _respond(results: list[DeletableTopicResult]) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=results)
 
 

@@ -21,7 +21,7 @@ from tidelog.broker.answers import (
     BadRequest,
     ClosesConnection,
     CutShort,
-    Deferred,
+    Later,
     Part,
     Parts,
     Streamed,
@@ -46,9 +46,7 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i").unpack_from
 
-# What a byte of a request takes at the most, about: of twenty that name a partition, 4 us. And whoever is expected to
-# take less than that goes on where the time of a turn is used up.
-BYTE_S = 0.2e-6
+# A client whose requests take less goes on where the time of a turn is used up.
 QUICK_S = 0.0002
 # So much more at most than twice as long counts for as usual, at once.
 MORE_S = 0.00005
@@ -161,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def _process(self) -> None:
         """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
         turns, began_s = self._turns, monotonic()
-        if turns.ends_s and began_s > turns.ends_s and self._expected_s() >= QUICK_S:
+        if turns.ends_s and began_s > turns.ends_s and self._usual_s >= QUICK_S:
             self._wait_for_turn()
             return
         out: Parts = []
@@ -212,8 +210,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             start = end
             if answer is None:
                 pass
-            elif type(answer) is Deferred or owed.answers:
-                if type(answer) is Deferred and answer.keeps_request:
+            elif isinstance(answer, Later) or owed.answers:
+                if isinstance(answer, Later) and answer.keeps_request:
                     received.lend()
                 if owed.put(answer):
                     reading.hold_for(OWED)
@@ -238,11 +236,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def _wait_for_turn(self) -> None:
         """Go on with the requests that have come in a later turn of the loop."""
         self._reading.hold_for(TURN)
-        self._turns.wait(self._take_turn, self._expected_s())
-
-    def _expected_s(self) -> float:
-        """Return how long it may take to deal with what has come, in seconds."""
-        return max(self._usual_s, self._received.filled * BYTE_S)
+        self._turns.wait(self._take_turn)
 
     def _take_turn(self) -> None:
         if self._reading.let_go(TURN):

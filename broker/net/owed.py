@@ -7,7 +7,7 @@ sent.
 from collections import deque
 from collections.abc import Callable
 
-from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Deferred, Parts, Streamed
+from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Later, Parts, Streamed
 from tidelog.broker.session import Session
 
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
@@ -25,7 +25,7 @@ class Owed:
         self._ready = ready
         self._lighter = lighter
         self._is_hurried = False
-        self.answers: deque[Answer | Streamed | Deferred] = deque()
+        self.answers: deque[Answer | Streamed | Later] = deque()
         self.size_bytes = 0
 
     @property
@@ -33,18 +33,17 @@ class Owed:
         """Tell whether these are as many answers, or as large ones, as one connection may have."""
         return self.size_bytes >= MAX_UNSENT_BYTES or len(self.answers) >= MAX_REQUESTS_IN_FLIGHT
 
-    def put(self, answer: Answer | Streamed | Deferred) -> bool:
+    def put(self, answer: Answer | Streamed | Later) -> bool:
         """Queue an answer that is not ready, or that comes after one; tell whether this `is_much`."""
         self.answers.append(answer)
-        if type(answer) is Deferred:
-            later = answer.later
-            later.ready = self._ready
-            if later.weight_bytes >= HOLDS_UP:
-                later.lightened = self._lighten
-            later.charge(self._session)
+        if isinstance(answer, Later):
+            answer.ready = self._ready
+            if answer.weight_bytes >= HOLDS_UP:
+                answer.lightened = self._lighten
+            answer.charge(self._session)
             if self._is_hurried:
-                later.hurry()
-            self.size_bytes += later.weight_bytes
+                answer.hurry()
+            self.size_bytes += answer.weight_bytes
         else:
             self.size_bytes += answer[1]
         return self.is_much
@@ -62,14 +61,14 @@ class Owed:
         answers, out_bytes = self.answers, 0
         while answers:
             answer = answers[0]
-            if type(answer) is Deferred:
-                if answer.later.response is None:
+            if isinstance(answer, Later):
+                if answer.response is None:
                     return None
                 ready = answer.encoded()
                 if ready is None:
-                    answer.later.ready = self._ready
+                    answer.ready = self._ready
                     return None
-                self.size_bytes -= answer.later.weight_bytes
+                self.size_bytes -= answer.weight_bytes
             else:
                 ready = answer
                 self.size_bytes -= answer[1]
@@ -87,13 +86,13 @@ class Owed:
         self._is_hurried = True
         pays = True
         for answer in self.answers:
-            if isinstance(answer, Deferred):
-                pays &= answer.later.hurry()
+            if isinstance(answer, Later):
+                pays &= answer.hurry()
         return pays
 
     def cancel(self) -> None:
         """Owe nothing any more: nobody will take it."""
         for answer in self.answers:
-            if isinstance(answer, Deferred):
-                answer.later.cancel()
+            if isinstance(answer, Later):
+                answer.cancel()
         self.answers.clear()

@@ -12,9 +12,10 @@ import pytest
 from tests.integration.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.integration.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
+from tidelog.broker import topic_changes
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.creation import NewTopic
-from tidelog.broker.handlers import create_partitions
 from tidelog.broker.quota import Quota
 from tidelog.broker.topic_rules import BrokerStops
 from tidelog.broker.topics import TOO_MANY_WAIT
@@ -284,7 +285,7 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
 async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_one_sync(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
 ) -> None:
-    monkeypatch.setattr(create_partitions, "MADE_AT_ONCE", made_at_once)
+    monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     syncs: list[int] = []
     changes: list[str] = []
     monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,11 +19,10 @@ from tests.support.served import until
 from tidelog.broker import cleaners
 from tidelog.broker.cleaners import DONE, FAILED, GIVEN_UP, LONGEST_RETRY_MS, REST_S, Cleaners, Passes
 from tidelog.broker.clock import Clock
-from tidelog.broker.errands import Errands, Stopping
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import Partition
 from tidelog.broker.threads import cpu_clock
-from tidelog.broker.throttle import Throttle
+from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -111,8 +110,8 @@ class Setup:
         self.cleaners = Cleaners(
             self.config,
             self.clock,
-            cast(Errands, AtOnce()),
             passes,
+            lambda step: step(),
             self.ended.append,
             lambda: self.loop_cpu_s,
         )
@@ -130,16 +129,6 @@ class Setup:
         with cleaners._changed:
             is_idle = not cleaners._found and not cleaners._busy and not cleaners._is_looking
             return is_idle and cleaners._look_ms > self.clock.monotonic_ms()
-
-
-class AtOnce:
-    """Errands that nobody else runs."""
-
-    def run(self, step: Callable[[], Any]) -> Any:
-        return step()
-
-    def stop(self) -> None:
-        pass
 
 
 Begin = Callable[..., Setup]
@@ -306,20 +295,6 @@ def test_one_log_is_compacted_by_one_thread_at_a_time(begin: Begin) -> None:
 # -- the pace ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_done_is_paid_for_by_time_and_time_gives_nobody_more_later() -> None:
-    throttle = Throttle()
-    throttle.took(0, 1000, 10**6)
-    assert throttle.wait_ms(1000, 10**7) == 0
-    throttle.took(500, 1000, 10**7)
-    assert throttle.wait_ms(1000, 10**7) == 500
-    throttle.took(500, 1000, 10**7 + 100)
-    assert throttle.wait_ms(1000, 10**7 + 100) == 900
-    assert throttle.wait_ms(9000, 10**7 + 100) == 100, "at another rate"
-    assert throttle.wait_ms(1000, 10**7 + 1000) == 0
-    throttle.took(1 << 40, 1.7976931348623157e308, 10**7 + 1000)
-    assert throttle.wait_ms(1.7976931348623157e308, 10**7 + 1000) == 0
-
-
 def long_steps(setup: Setup, taken: list[Log]) -> Steps:
     def steps(log: Log, structural: Callable[..., Any]) -> Generator[int, None, Came]:
         while log in setup.work.urgency:
@@ -337,18 +312,19 @@ def test_S102_all_cleaners_together_keep_to_the_rate(begin: Begin) -> None:
     setup.work.steps = dict.fromkeys(setup.logs, long_steps(setup, taken))
     setup.cleaners.start()
     seen(lambda: len(taken) == 2 and len(setup.cleaners._busy) == 2)
-    seen(lambda: setup.cleaners._throttle._owed_bytes == 2 * MIB)
+    seen(lambda: setup.cleaners._excess_bytes == 2 * MIB)
     setup.clock.advance(milliseconds=1999)
     assert len(taken) == 2
     setup.clock.advance(milliseconds=1)
     seen(lambda: len(taken) > 2)  # one of them, or both
 
-    def is_owed() -> bool:
+    def is_beyond_the_rate() -> bool:
         with setup.cleaners._changed:
-            return setup.cleaners._throttle.wait_ms(MIB, setup.clock.monotonic_ms()) > 0
+            setup.cleaners._reduce_excess()
+            return setup.cleaners._excess_bytes > 0
 
     for second in range(1, 20):
-        seen(is_owed)
+        seen(is_beyond_the_rate)
         setup.clock.advance(seconds=1)
         assert len(taken) <= 4 + second
     seen(lambda: len(taken) >= 20)
@@ -503,7 +479,7 @@ def test_a_pass_over_a_log_that_goes_is_given_up_and_no_failure(begin: Begin, ho
     (log,) = setup.logs
     setup.work.urgency, setup.work.steps = {log: 1}, {log: long_steps(setup, [])}
     setup.cleaners.start()
-    seen(lambda: setup.cleaners.figures().under_way and setup.cleaners._throttle._owed_bytes)
+    seen(lambda: setup.cleaners.figures().under_way and setup.cleaners._excess_bytes)
     if how == "deleted":
         log.delete()
     else:
@@ -614,7 +590,7 @@ def test_a_stop_ends_a_pass_at_its_next_step(begin: Begin) -> None:
     setup.work.urgency = {a: 2, b: 1}
     setup.work.steps = {a: long_steps(setup, [])}
     setup.cleaners.start()
-    seen(lambda: setup.cleaners._throttle._owed_bytes)
+    seen(lambda: setup.cleaners._excess_bytes)
     setup.cleaners.stop()
     assert (setup.work.made, setup.work.closed) == ([a], [a])
     assert setup.passes(GIVEN_UP) == 1
@@ -672,10 +648,8 @@ def test_cpu_of_a_thread_is_told_to_another() -> None:
 # -- what is done on the maintenance thread ----------------------------------------------------------------------
 
 
-def new_errands(ended: Callable[[str], None] = lambda _: None) -> tuple[Errands, Maintenance]:
-    loop = asyncio.get_running_loop()
-    idle = Maintenance(loop, Clock(), [never_due()], ended)
-    return Errands(loop, idle), idle
+def new_maintenance(ended: Callable[[str], None] = lambda _: None) -> Maintenance:
+    return Maintenance(asyncio.get_running_loop(), Clock(), [never_due()], ended)
 
 
 def never_due() -> Any:
@@ -688,69 +662,62 @@ def never_due() -> Any:
     return Periodic("never", 3600, run, Clock())
 
 
-async def test_a_step_is_made_on_the_maintenance_thread_and_waited_for() -> None:
-    errands, maintenance = new_errands()
+async def test_a_call_is_made_on_the_maintenance_thread_and_waited_for() -> None:
+    maintenance = new_maintenance()
     maintenance.start()
-    assert await asyncio.to_thread(errands.run, lambda: threading.current_thread().name) == "maintenance"
+    assert await asyncio.to_thread(maintenance.call, lambda: threading.current_thread().name) == "maintenance"
     with pytest.raises(ZeroDivisionError):
-        await asyncio.to_thread(errands.run, lambda: 1 // 0)
+        await asyncio.to_thread(maintenance.call, lambda: 1 // 0)
     maintenance.stop()
 
 
-async def test_a_step_that_has_not_begun_is_given_up_at_a_stop_though_the_loop_stands_still() -> None:
-    errands, maintenance = new_errands()
+async def test_a_call_that_has_not_begun_is_given_up_at_a_stop_though_the_loop_stands_still() -> None:
+    maintenance = new_maintenance()
     made: list[int] = []
     outcomes: list[BaseException] = []
 
-    def run() -> None:
+    def call() -> None:
         try:
-            errands.run(lambda: made.append(1))
+            maintenance.call(lambda: made.append(1))
         except Stopping as error:
             outcomes.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=call)
     thread.start()
-    errands.stop()  # this is the loop's thread: what was sent by it has not come anywhere
+    seen(lambda: maintenance._calls)
+    maintenance.drop()  # this is the loop's thread
     thread.join(10)
     assert len(outcomes) == 1
     maintenance.start()
-    others = Errands(asyncio.get_running_loop(), maintenance)
-    assert await asyncio.to_thread(others.run, lambda: "later") == "later"
     maintenance.stop()
     assert not made
 
 
-async def test_a_step_that_has_begun_is_waited_for_at_a_stop() -> None:
-    errands, maintenance = new_errands()
+async def test_a_call_that_has_begun_is_waited_for_at_a_stop() -> None:
+    maintenance = new_maintenance()
     maintenance.start()
     gate, begun = threading.Event(), threading.Event()
     running = asyncio.create_task(
-        asyncio.to_thread(errands.run, lambda: begun.set() or (gate.wait(10) and "made"))
+        asyncio.to_thread(maintenance.call, lambda: begun.set() or (gate.wait(10) and "made"))
     )
     await until(begun.is_set)
-    errands.stop()
+    maintenance.drop()
     assert not running.done()
     gate.set()
     assert await running == "made"
     maintenance.stop()
 
 
-async def test_a_step_that_is_dropped_or_whose_thread_has_ended_is_not_waited_for() -> None:
-    told: list[str] = []
-    errands, maintenance = new_errands(told.append)
+async def test_a_call_whose_thread_has_ended_is_not_waited_for() -> None:
+    ended: list[str] = []
+    maintenance = new_maintenance(ended.append)
     maintenance.start()
 
     def fault() -> None:
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        await asyncio.to_thread(errands.run, fault)
-    await until(lambda: bool(told))
+        await asyncio.to_thread(maintenance.call, fault)
+    await until(lambda: bool(ended))
     with pytest.raises(Stopping):
-        await asyncio.to_thread(errands.run, lambda: 1)
-    errands, maintenance = new_errands()
-    maintenance.drop()
-    maintenance.start()
-    with pytest.raises(Stopping):
-        await asyncio.to_thread(errands.run, lambda: 1)
-    maintenance.stop()
+        await asyncio.to_thread(maintenance.call, lambda: 1)

@@ -18,7 +18,7 @@ from tests.integration.test_connection import fetch, hold_flushes, produce
 from tests.support.running import run
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker import answers, dispatch
-from tidelog.broker.answers import AT_ONCE_BYTES, Deferred, Later, NotAnswered, Streamed, answer_of
+from tidelog.broker.answers import AT_ONCE_BYTES, Later, NotAnswered, Streamed, answer_of
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
@@ -1028,7 +1028,7 @@ def test_the_exception_that_took_the_place_of_an_answer_is_the_cause_of_the_one_
     later = Later()
     later.response = fault = OSError("the answer was not made")
     with pytest.raises(NotAnswered, match="Fetch v12") as caught:
-        Deferred(later, lambda *_: ([b"an answer"], 9), 7, "Fetch v12").encoded()
+        later.answering(7, lambda *_: ([b"an answer"], 9), "Fetch v12").encoded()
     assert caught.value.__cause__ is fault
 
 

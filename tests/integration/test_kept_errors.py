@@ -25,9 +25,9 @@ from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
 from tests.support.running import run
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tidelog.broker.answers import CutShort, Deferred, Later, NotAnswered, kept, outcome_of
+from tests.integration.test_older_formats import fetched, log_of, looked_up, made
+from tidelog.broker.answers import CutShort, Later, NotAnswered, kept, outcome_of
 from tidelog.broker.clock import Clock
-from tidelog.broker.errands import Errands
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import Maintenance, Periodic
 from tidelog.broker.work import Lane, reader
@@ -322,20 +322,19 @@ async def test_the_loop_and_a_thread_that_wait_for_another_keep_no_traceback() -
     clock = Clock()
     maintenance = Maintenance(loop, clock, [Periodic("idle", 60, fault, clock)], print)
     maintenance.start()
-    errands = Errands(loop, maintenance)
 
     async def unanswered() -> None:
         later = flusher.commit([cast(Log, object())], "answer", cast(Any, fault))
         await until(lambda: later.response is not None)
         assert isinstance(later.response, ZeroDivisionError)
         with suppress(NotAnswered):
-            Deferred(later, cast(Any, fault), 7, "Produce v9").encoded()
+            later.answering(7, cast(Any, fault), "Produce v9").encoded()
 
     await leaves_nothing(unanswered)
 
     def runs() -> str:
         try:
-            errands.run(fault)
+            maintenance.call(fault)
         except ZeroDivisionError as error:
             return str(error)
         return "none"
@@ -360,6 +359,6 @@ def test_an_answer_that_was_cut_short_is_so_each_time() -> None:
     later.response = CutShort(b"half")
     for _ in range(2):
         with pytest.raises(CutShort) as caught:
-            Deferred(later, cast(Any, fault), 7, "Fetch v12").encoded()
+            later.answering(7, cast(Any, fault), "Fetch v12").encoded()
         assert caught.value.sent == b"half"
         assert later.response.__traceback__ is None

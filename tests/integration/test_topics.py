@@ -20,7 +20,7 @@ from tests.support.raw_client import FETCH, PRODUCE, produce_request
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import serve as serve_module
-from tidelog.broker import work
+from tidelog.broker import topic_changes, work
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.handlers import create_topics, delete_topics
@@ -483,7 +483,7 @@ async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogu
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
     monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
-    monkeypatch.setattr(create_topics, "MADE_AT_ONCE", made_at_once)
+    monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     served = await serve()
     client = await connect(served)
     served.broker.catalog._db.set_trace_callback((statements := []).append)

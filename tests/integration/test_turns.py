@@ -79,7 +79,7 @@ async def test_many_share_one_turn(clock: Clock) -> None:
     ask()
     assert shares == [pytest.approx(TURN_S)]
     for _ in range(40):
-        turns.wait(ask, 0.01)
+        turns.wait(ask)
     shares.clear()
     began_s = clock.now_s
     await a_turn()
@@ -88,7 +88,9 @@ async def test_many_share_one_turn(clock: Clock) -> None:
     assert clock.now_s - began_s <= 1.1 * TURN_S
 
 
-async def test_who_waits_is_served_as_there_is_time_the_shortest_first(clock: Clock) -> None:
+async def test_as_many_as_there_is_time_for_are_served_in_a_turn_in_the_order_in_which_they_came(
+    clock: Clock,
+) -> None:
     turns = turns_of()
     served: list[str] = []
 
@@ -96,17 +98,13 @@ async def test_who_waits_is_served_as_there_is_time_the_shortest_first(clock: Cl
         served.append(name)
         clock.work(seconds)
 
-    for number in range(5):
-        turns.wait(partial(go_on, f"long {number}", 2 * TURN_S), 2 * TURN_S)
-    for number in range(3):
-        turns.wait(partial(go_on, f"short {number}", TURN_S / 4), TURN_S / 4)
+    for name, seconds in (("long", 2 * TURN_S), ("short", TURN_S / 4), ("longer", 3 * TURN_S), ("last", 0)):
+        turns.wait(partial(go_on, name, seconds))
     await a_turn()
-    # Who has waited longest, however long that takes, and beside it what is short.
-    assert served == ["long 0", "short 0", "short 1", "short 2", "long 1"]
+    # The one that has waited longest, however long that takes, and beside it what there is time for.
+    assert served == ["long", "short", "longer"]
     await a_turn()
-    assert served[5:] == ["long 2", "long 3"]
-    await a_turn()
-    assert served[7:] == ["long 4"]
+    assert served[3:] == ["last"]
     assert turns.ends_s > clock.now_s
     await a_turn()
     assert turns.ends_s == 0
@@ -121,7 +119,7 @@ async def test_who_has_waited_longest_has_its_share_however_long_it_took_to_come
         left_s.append(turns.share_ends_s() - clock.now_s)
 
     for _ in range(2):
-        turns.wait(go_on, TURN_S)
+        turns.wait(go_on)
     await a_turn()
     assert left_s == pytest.approx([TURN_S / 2, -TURN_S])
 
@@ -132,9 +130,9 @@ async def test_who_waits_again_has_another_turn(clock: Clock) -> None:
 
     def go_on() -> None:
         served.append(len(served))
-        turns.wait(go_on, 0)
+        turns.wait(go_on)
 
-    turns.wait(go_on, 0)
+    turns.wait(go_on)
     await a_turn()
     assert served == [0]
     await a_turn()
@@ -148,9 +146,9 @@ async def test_one_that_fails_takes_no_other_with_it(clock: Clock) -> None:
     def fail() -> None:
         raise LookupError("a slip")
 
-    turns.wait(fail, 0)
-    turns.wait(partial(served.append, 1), 0)
-    turns.wait(partial(served.append, 2), 1)
+    turns.wait(fail)
+    turns.wait(partial(served.append, 1))
+    turns.wait(partial(served.append, 2))
     for _ in range(4):
         await a_turn()
     assert served == [1, 2]

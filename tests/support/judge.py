@@ -234,7 +234,7 @@ class Answer:
         except Exception as fault:
             self._outcome = fault
         if self.is_deferred:
-            later = self._outcome.later
+            later = self._outcome
             later.ready = later.lightened = self._heard
             later.charge(self._session)
             if self.waits_for == "FetchWaiter":
@@ -245,17 +245,17 @@ class Answer:
     @property
     def is_deferred(self) -> bool:
         """Tell whether the answer is to come."""
-        return type(self._outcome) is self._code.Deferred
+        return isinstance(self._outcome, self._code.Later)
 
     @property
     def is_owed(self) -> bool:
         """Tell whether the answer is still to come."""
-        return self.is_deferred and self._outcome.later.response is None
+        return self.is_deferred and self._outcome.response is None
 
     @property
     def holds_up(self) -> bool:
         """Tell whether its client can have no other request answered before."""
-        return self.is_owed and self._outcome.later.weight_bytes >= self._code.HOLDS_UP
+        return self.is_owed and self._outcome.weight_bytes >= self._code.HOLDS_UP
 
     @property
     def waits_for(self) -> str:
@@ -264,13 +264,13 @@ class Answer:
 
     @property
     def _awaited(self) -> Any:
-        later = self._outcome.later
+        later = self._outcome
         return getattr(later, "_awaited", None) or later
 
     def hurry(self) -> None:
         """Have it come with what there is."""
         if self.is_owed:
-            self._outcome.later.hurry()
+            self._outcome.hurry()
 
     def encode(self) -> None:
         """Take what has come; that may be another answer to come."""

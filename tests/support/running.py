@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.collector import Collector
 from tidelog.broker.readers import Readers
 from tidelog.broker.running import Running
 from tidelog.broker.turns import Turns
@@ -24,7 +23,6 @@ class Threads:
         self.loop = asyncio.get_running_loop()
         self.readers = Readers(_never)
         self.turns = Turns(self.loop)
-        self.collector = Collector()
 
 
 def run(broker: Broker | Threads, job: Callable[[], Any] | Coroutine[Any, Any, Any], owner: str) -> Running:

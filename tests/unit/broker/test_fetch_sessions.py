@@ -15,7 +15,6 @@ from tidelog.broker import fetch_sessions
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
-from tidelog.broker.collector import Collector
 from tidelog.broker.fetch_sessions import (
     PARTITION_BYTES,
     PARTITIONS_A_TURN,
@@ -191,7 +190,7 @@ class World:
     def begun(self, answer: FetchResponse | Work[FetchResponse]) -> Later:
         """Begin with an answer that takes several turns."""
         assert isinstance(answer, Coroutine)
-        broker = SimpleNamespace(loop=self.loop, turns=self.turns, collector=Collector())
+        broker = SimpleNamespace(loop=self.loop, turns=self.turns)
         running = Running(cast(Broker, broker), "me", answer)
         assert running.begin() is running
         return running

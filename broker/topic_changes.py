@@ -1,0 +1,89 @@
+"""What CreateTopics and CreatePartitions have in common: topics accepted one by one, and made many at a time.
+
+On the maintenance thread.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.codes import Refused, error_code
+from tidelog.broker.maintenance import Task
+from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicIsGrowing, TopicNamesCollide
+from tidelog.config.errors import ConfigError
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.storage.errors import without_frames
+
+# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
+# later, or not at all where the time is over.
+MADE_AT_ONCE = 2000
+
+_CODES: dict[type[Exception], ErrorCode] = {
+    ConfigError: ErrorCode.INVALID_CONFIG,
+    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    TopicNamesCollide: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    TopicIsGrowing: ErrorCode.REQUEST_TIMED_OUT,
+    BrokerStops: ErrorCode.NOT_CONTROLLER,
+}
+_REFUSALS: tuple[type[Exception], ...] = (Refused, *_CODES)
+
+
+class Named(Protocol):
+    """A topic in a request."""
+
+    name: str
+
+
+W = TypeVar("W", bound=Named)
+A = TypeVar("A")
+M = TypeVar("M")
+
+
+def make_many(
+    broker: Broker,
+    wanted: Sequence[W],
+    deadline_ms: int,
+    accept: Callable[[W], tuple[A, int]],
+    make: Callable[[Sequence[A]], Task[dict[str, M]]] | None,
+    not_made: str,
+) -> Task[dict[str, M | Exception]]:
+    """Make what is asked for topics: return by name what `make` has returned for it, or what has kept it from that.
+
+    `accept` returns what to make for one topic, and how many partitions that is, or raises what is wrong with it.
+    Without `make` nothing is made. `not_made` says what was not done where the time was over, or the broker stops.
+    """
+    yield
+    times = Counter(each.name for each in wanted)
+    outcomes: dict[str, M | Exception] = {}
+    accepted: dict[str, A] = {}
+    partitions = 0
+    for number, each in enumerate({each.name: each for each in wanted}.values(), 1):
+        is_dropped = yield
+        try:
+            if is_dropped:
+                raise BrokerStops(f"{not_made}, the broker stops")
+            if broker.clock.monotonic_ms() >= deadline_ms:
+                raise Refused(ErrorCode.REQUEST_TIMED_OUT, f"not begun within timeout_ms, {not_made}")
+            if times[each.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            accepted[each.name], count = accept(each)
+            partitions += count
+        except _REFUSALS as error:
+            outcomes[each.name] = without_frames(error)
+        if make is not None and accepted and (partitions >= MADE_AT_ONCE or number == len(times)):
+            if (yield):
+                stops = BrokerStops(f"{not_made}, the broker stops")
+                outcomes |= dict.fromkeys(accepted, stops)
+            else:
+                outcomes |= yield from make(list(accepted.values()))
+            accepted, partitions = {}, 0
+    return outcomes
+
+
+def answer_for(error: Exception) -> tuple[ErrorCode, str]:
+    """Return the code and the message for what has kept a topic from being made."""
+    if isinstance(error, Refused):
+        return error.code, str(error)
+    message = error.answer if isinstance(error, ConfigError) else str(error)
+    return _CODES.get(type(error)) or error_code(error), message
