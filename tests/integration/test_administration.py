@@ -12,7 +12,6 @@ import pytest
 from tests.integration.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.integration.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tidelog.broker import topic_changes
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.creation import NewTopic

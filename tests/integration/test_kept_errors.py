@@ -25,7 +25,6 @@ from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
 from tests.support.running import run
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.integration.test_older_formats import fetched, log_of, looked_up, made
 from tidelog.broker.answers import CutShort, Later, NotAnswered, kept, outcome_of
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
