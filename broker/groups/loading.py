@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -25,19 +24,8 @@ from tidelog.storage.log import Log
 Group = ClassicGroup | ConsumerGroup
 
 
-@dataclass(slots=True)
 class Loaded:
-    """Groups and offsets, and what the offsets take in memory, by host."""
-
-    groups: list[Group] = field(default_factory=list)
-    offsets: dict[str, GroupOffsets] = field(default_factory=dict)
-    held: Counter[str] = field(default_factory=Counter)
-    count: int = 0  # of offsets
-    damaged: int = 0  # as in `Replay`
-
-
-class Replay:
-    """The state of groups after each record. An offset without a topic id is of the topic that has its name now."""
+    """What the records read so far say. An offset without a topic id is of the topic that has its name now."""
 
     def __init__(self, topic_ids: Mapping[str, bytes], services: Services) -> None:
         self._topic_ids = topic_ids
@@ -46,6 +34,10 @@ class Replay:
         self.consumer: dict[str, ConsumerGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.damaged = 0  # records that cannot be read, and ranges of bytes that hold no records
+        # Made when all was read: the groups, how many offsets there are, and what they take in memory, by host.
+        self.groups: list[Group] = []
+        self.count = 0
+        self.held: Counter[str] = Counter()
 
     def note(self, entry: Entry) -> None:
         """Take the next record. WireError where it cannot be read."""
@@ -89,27 +81,27 @@ class Replay:
             group.restore(key, value)
 
 
-def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Task[Replay]:
+def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
     """Read the log, some records a step. Maintenance thread."""
-    found = Replay(topic_ids, services)
-    found.damaged = yield from read(logs, found.note)
-    return found
+    loaded = Loaded(topic_ids, services)
+    loaded.damaged = yield from read(logs, loaded.note)
+    return loaded
 
 
 def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
     """Read the topic and make the groups, some milliseconds a step. Maintenance thread."""
     yield
-    found = yield from replay([partition.log for partition in topic.partitions], topic_ids, services)
-    loaded = Loaded(list(found.consumer.values()), found.offsets, damaged=found.damaged)
-    for group_id in (found.classic.keys() | found.offsets.keys()) - found.consumer.keys():
+    loaded = yield from replay([partition.log for partition in topic.partitions], topic_ids, services)
+    loaded.groups.extend(loaded.consumer.values())
+    for group_id in (loaded.classic.keys() | loaded.offsets.keys()) - loaded.consumer.keys():
         yield
         classic = ClassicGroup(group_id, services)
-        if (value := found.classic.get(group_id)) is not None:
+        if (value := loaded.classic.get(group_id)) is not None:
             classic.restore(value)
         loaded.groups.append(classic)
     for group in loaded.groups:
         yield
-        offsets = found.offsets.get(group.id) or GroupOffsets()
+        offsets = loaded.offsets.get(group.id) or GroupOffsets()
         group.memory.made_by(_host_of(group, offsets))
         for _, _, committed in offsets:
             loaded.held[committed.host] += committed.size_bytes

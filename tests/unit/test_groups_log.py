@@ -14,7 +14,7 @@ from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
 from tidelog.broker.groups.consumer_records import current_value, member_value, target_value
-from tidelog.broker.groups.loading import Replay, replay
+from tidelog.broker.groups.loading import Loaded, replay
 from tidelog.broker.groups.log import partition_of
 from tidelog.broker.groups.offsets import NEVER, Committed, Expiry, GroupOffsets
 from tidelog.broker.topic_rules import BrokerStops
@@ -61,7 +61,7 @@ def batch(base: int, *entries: tuple[bytes, bytes | None], **options: object) ->
     return build_batch(made, **options)  # type: ignore[arg-type]
 
 
-def replayed(*logs: Log) -> Replay:
+def replayed(*logs: Log) -> Loaded:
     return at_once(replay(logs, {"t": T_ID}, World().services))
 
 
@@ -71,7 +71,7 @@ def value(offset: int, **fields: object) -> bytes:
     )
 
 
-def offsets(found: Replay, group: str = "g") -> dict[tuple[str, int], int]:
+def offsets(found: Loaded, group: str = "g") -> dict[tuple[str, int], int]:
     if group not in found.offsets:
         return {}
     return {(topic, partition): each.offset for topic, partition, each in found.offsets[group]}
