@@ -12,7 +12,7 @@ from tidelog.broker.groups.memory import address_of, group_bytes
 from tidelog.broker.groups.offsets import Committed, restored
 from tidelog.cli import client, tail
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.log_names import OFFSETS_TOPIC
 

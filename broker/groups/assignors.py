@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple, TypeVar
 
+from tidelog.protocol.records.steps import at_once
+
 __all__ = [
     "ASSIGNORS",
     "Assignment",
@@ -38,8 +40,8 @@ class Wanting(NamedTuple):
 Members = Mapping[str, Wanting]
 Counts = Mapping[bytes, int]  # of partitions, by topic
 Assignor = Callable[[Members, Counts], dict[str, Assignment]]
-# Yields before each step, gets whether to stop there, and returns what each is to read; None where it was stopped.
-Steps = Generator[None, bool | None, dict[str, Assignment] | None]
+# Yields between steps of some milliseconds, and returns what each is to read.
+Steps = Generator[None, None, dict[str, Assignment]]
 
 
 def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
@@ -65,22 +67,23 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
 
 def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
     """Give each member as many partitions as any other, of all topics together, as far as subscriptions allow."""
+    return at_once(_uniform_in_steps(members, counts))
+
+
+def in_steps(
+    name: str, members: Members, counts: Counts
+) -> Generator[None, bool | None, dict[str, Assignment] | None]:
+    """Have an assignor of this name share out; get at each step whether to stop there, and then return None."""
+    if name != "uniform":
+        return None if (yield) else ASSIGNORS[name](members, counts)
     steps = _uniform_in_steps(members, counts)
-    while True:
+    while not (yield):
         try:
             next(steps)
         except StopIteration as end:
             assignment: dict[str, Assignment] = end.value
             return assignment
-
-
-def in_steps(name: str, members: Members, counts: Counts) -> Steps:
-    """Have an assignor of this name share out."""
-    if name == "uniform":
-        return (yield from _uniform_in_steps(members, counts))
-    if (yield):
-        return None
-    return ASSIGNORS[name](members, counts)
+    return None
 
 
 def effort(name: str, members: Members, counts: Counts) -> int:
@@ -98,8 +101,7 @@ def _uniform_in_steps(members: Members, counts: Counts) -> Steps:
     wanted = {member_id: there[each.topics] for member_id, each in members.items()}
     if len(set(there.values())) > 1:
         return (yield from _Balance(wanted).steps(members, counts))
-    if (yield):
-        return None
+    yield
     topics = next(iter(wanted.values()), frozenset())
     has = {member_id: _of_topics(each.has, topics) for member_id, each in members.items()}
     everything = ((topic, index) for topic in sorted(topics) for index in range(counts[topic]))
@@ -168,20 +170,17 @@ class _Balance:
         """Share out, and return what each has; a step takes some milliseconds."""
         subscribers: dict[bytes, list[str]] = {}
         for member_id in self._load:
-            if (yield):
-                return None
+            yield
             for topic in self._wanted[member_id]:
                 subscribers.setdefault(topic, []).append(member_id)
         self._held = {topic: {} for topic in subscribers}
         taken: dict[bytes, set[int]] = {topic: set() for topic in subscribers}
         for member_id in self._load:
-            if (yield):
-                return None
+            yield
             self._keep(member_id, members[member_id].has, counts, taken)
         # Where there is least choice first.
         for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
-            if (yield):
-                return None
+            yield
             self._give(topic, subscribers[topic], set(range(counts[topic])) - taken[topic])
         has_moved = True
         while has_moved:
@@ -190,8 +189,7 @@ class _Balance:
             for member_id in sorted(self._load, key=self._load.__getitem__):
                 # Let each that has less draw from those that have more.
                 while member_id not in done:
-                    if (yield):
-                        return None
+                    yield
                     reached = self._draw(member_id)
                     has_moved |= reached is None
                     # Nobody that it reaches has two more than it, so none of those that have as much can draw either.

@@ -1,58 +1,97 @@
-"""A classic group: members that join, one of them that leads and assigns, and generations.
+"""A classic group: members join, one of them leads and assigns, and all get their assignment: a generation.
 
-KIP-62, 134, 345, 394, 559, 814. Owns the state of one group, and what is done as it changes; `states` has the rules as
-tables. Refuses to know sockets, files and clocks: it is handed both times, timers, what stores it, and what takes each
-answer (`Surroundings`).
-Invariant: whoever joins or syncs is answered once, whatever becomes of the group. What is not said otherwise is as in
-Kafka's GroupMetadataManager.
+KIP-62, 134, 345, 394, 559, 814. `MOVES` and `ANSWERS` are the rules as tables; what they do not say is as in Kafka's
+GroupMetadataManager. The group is a state machine: time, timers and the log come from `Services`.
+
+A member's way: `join` waits until all members have joined (`_complete_join`), `sync` until the leader's assignment is
+on disk (`_assigned`). Every join and sync is answered once, also if the group ends.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import Enum, IntEnum, auto
 from functools import partial
 from typing import Final
 
-from tidelog.broker.groups.member import (
-    Joined,
+from tidelog.broker.groups.classic_member import (
+    ClassicMember,
     Joining,
-    Member,
-    Session,
-    Surroundings,
-    Synced,
-    Timer,
-    chosen,
-    differs,
-    joined,
+    chosen_protocol,
+    metadata_fit,
     refused_join,
-    restored_members,
-    stored_members,
-    subscribed,
-    unfit,
+    refused_sync,
+    restored,
+    topics_read,
 )
-from tidelog.broker.groups.memory import Taken, text_bytes
-from tidelog.broker.groups.states import (
-    ANSWERS,
-    COMPLETING,
-    DEAD,
-    EMPTY,
-    MOVES,
-    PREPARING,
-    STABLE,
-    Asked,
-    State,
-)
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
-from tidelog.protocol.coordinator.subscription import CONSUMER
+from tidelog.broker.groups.log import Changes, Stored
+from tidelog.broker.groups.memory import GroupMemory, text_bytes
+from tidelog.broker.groups.services import Reply, Services, SessionTimer
+from tidelog.broker.timers import Timer
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.consumer_protocol import CONSUMER
+from tidelog.protocol.coordinator.messages import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.protocol.wire.errors import EncodeError
 
-# How long one that has just joined may wait for the others, who may each take their time (Kafka's).
+# How long a member that has just joined may wait for the others, whose rebalance timeouts may be long (Kafka's).
 NEW_MEMBER_MS: Final = 300_000
-# No wait for others is shorter, whatever they ask for: where nobody comes there is one after another.
+# A shorter wait for the others would be one after another where nobody joins.
 JOIN_WAIT_MIN_MS: Final = 100
-# What an id that was given out takes in memory, about.
+# What a member id takes in memory, about, while its member has yet to join with it.
 PENDING_BYTES: Final = 400
+
+
+class State(Enum):
+    """The state of a group; the value is what clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"  # members are to join
+    COMPLETING_REBALANCE = "CompletingRebalance"  # all have joined, the leader is to assign
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
+
+MOVES: Final = {
+    EMPTY: {PREPARING, DEAD},
+    PREPARING: {COMPLETING, EMPTY, DEAD},
+    COMPLETING: {STABLE, PREPARING, DEAD},
+    STABLE: {PREPARING, DEAD},
+    DEAD: frozenset[State](),
+}
+
+
+class Asked(IntEnum):
+    """What is asked of a group."""
+
+    JOIN = auto()
+    SYNC = auto()
+    HEARTBEAT = auto()
+    COMMIT = auto()
+    DELETE = auto()
+    DELETE_OFFSETS = auto()  # of a group that is not one of consumers: nobody knows what its members read
+
+
+_OK, _GONE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
+_UNKNOWN, _REJOIN = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
+_MEMBERS, _NO_GROUP = ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND
+# The answer in each state to a member of the present generation; NONE is to do what is asked.
+ANSWERS: Final[dict[Asked, dict[State, ErrorCode]]] = {
+    asked: dict(zip(State, codes, strict=True))
+    for asked, codes in {
+        # in (EMPTY, PREPARING, COMPLETING, STABLE, DEAD)
+        Asked.JOIN: (_UNKNOWN, _OK, _OK, _OK, _GONE),
+        Asked.SYNC: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
+        Asked.HEARTBEAT: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
+        # While members are to join they may still commit: a heartbeat tells them to join.
+        Asked.COMMIT: (_OK, _OK, _REJOIN, _OK, _GONE),
+        Asked.DELETE: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
+        Asked.DELETE_OFFSETS: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
+    }.items()
+}
 
 
 class ClassicGroup:
@@ -60,132 +99,128 @@ class ClassicGroup:
 
     kind = "classic"  # as Kafka spells it
 
-    def __init__(self, group_id: str, around: Surroundings, host: str = "") -> None:
+    def __init__(self, group_id: str, services: Services, host: str = "") -> None:
         self.id = group_id
-        self._around = around
+        self._services = services
         self.state = EMPTY
-        self.state_since_ms = around.now_ms()
+        self.state_since_ms = services.clock.now_ms()
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self.taken = Taken(group_id, around.hold, host)
-        self.former: dict[bytes, bytes | None] = {}  # takes back a consumer group that it was, until written
+        self.members: dict[str, ClassicMember] = {}
+        self.memory = GroupMemory(group_id, services.memory, host)
+        self.former: Changes = {}  # tombstones of the consumer group that it was, until they are written
         self.topics: frozenset[str] | None = None  # that its members read, as far as is known
-        self.unfit_hash: int | None = None  # of what a member says, by which it cannot be a consumer group
+        self.unfit_hash: int | None = (
+            None  # of a member that keeps it from becoming a consumer group (`migration`)
+        )
         self._instances: dict[str, str] = {}  # member ids
-        self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, to which hosts
-        self._supported: Counter[str] = Counter()  # by how many members
+        self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, and to which hosts
+        self._supported: Counter[str] = Counter()  # protocols, by how many members
         self._joining = 0  # members that wait for the others to join
         self._unsynced: set[str] = set()
         self._assigned_as = 0, 0  # how often the leader has assigned, and in which generation it did so last
-        self._is_first = False  # the rebalance that takes an empty group's first members
+        self._is_first = False  # the rebalance takes the first members of an empty group
         self._has_newcomers = False
         self._join_timer: Timer | None = None
         self._sync_timer: Timer | None = None
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Be as it was stored; `begin` has it served. Any thread."""
+        """Become what was stored; `begin` has it served. Any thread."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol, self.leader = value.protocol, value.leader
         self.state = STABLE if value.members else EMPTY
         self.state_since_ms = value.current_state_timestamp
-        for member in restored_members(value):
+        for stored in value.members:
+            member = restored(stored, value.protocol_type, value.protocol)
             self.members[member.id] = member
-            self.taken.restore(member.client_host, member.size_bytes)
+            self.memory.restore(member.client_host, member.size_bytes)
             self._supported.update(name for name, _ in member.protocols)
             if member.instance_id is not None:
                 self._instances[member.instance_id] = member.id
-        self.topics = subscribed(self.protocol_type, self.protocol, self)
+        self.topics = topics_read(self.protocol_type, self.protocol, self)
 
     def begin(self) -> None:
-        """Expect heartbeats of those that were members when the group was stored."""
-        for member in self.members.values():
-            self._lives(member)
-        if len(self.members) > self._around.max_size:
+        """Expect heartbeats of the members that were stored."""
+        for member in self:
+            self._extend_session(member)
+        if len(self.members) > self._services.config.group_max_size:
             self.rebalance()
 
-    # What is asked.
+    # Requests.
 
-    def join(self, asked: Joining, answer: Joined) -> None:
-        """Let a member join, or join anew; it is answered when all have joined."""
-        member_id = asked.member_id
-        if not self._takes(member_id):
-            self._drop(member_id)
-            answer(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
-        elif self.state is DEAD:
-            answer(refused_join(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif code := unfit(asked, self.members, self._is_of, self._supported):
-            answer(refused_join(member_id, code))
-        elif not member_id:
-            self._join_new(asked, answer)
-        elif member_id in self._pending and asked.instance_id is None:
-            self._add(member_id, asked, answer)
-        elif code := self._problem(Asked.JOIN, member_id, asked.instance_id):
-            answer(refused_join(member_id, code))
-        else:
-            self._join_again(self.members[member_id], asked, answer)
+    async def join(self, asked: Joining) -> JoinGroupResponse:
+        """Let a member join, or rejoin; return when all have joined."""
+        reply = self._services.replies.new()
+        self._join(asked, reply)
         self._complete_join_if_all_have()
+        del asked
+        response: JoinGroupResponse = await reply
+        return response
 
-    def come_back(self, asked: Joining, answer: Joined) -> None:
-        """Let a static member join for which the group was made of one of the other kind."""
-        self._return(self._instances[asked.instance_id or ""], asked, answer)
+    async def join_for(self, asked: Joining) -> JoinGroupResponse:
+        """Let the static member join for which a consumer group has become this one."""
+        reply = self._services.replies.new()
+        self._replace(self._instances[asked.instance_id or ""], asked, reply)
+        del asked
+        response: JoinGroupResponse = await reply
+        return response
 
-    def sync(
+    async def sync(
         self,
         member_id: str,
         instance_id: str | None,
         generation: int,
-        assignments: Iterable[tuple[str, bytes]],
-        answer: Synced,
+        assignments: dict[str, bytes],
         protocol_type: str | None = None,
         protocol: str | None = None,
-    ) -> None:
-        """Give a member its assignment, once the leader has said what that is."""
+    ) -> SyncGroupResponse:
+        """Return a member's assignment, once the leader's assignments are on disk."""
         code = self._problem(Asked.SYNC, member_id, instance_id, generation)
-        if not code and differs(protocol_type, self.protocol_type) | differs(protocol, self.protocol):
+        if not code and (_differ(protocol_type, self.protocol_type) or _differ(protocol, self.protocol)):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if code:
-            answer(SyncGroupResponse(error_code=code, assignment=b""))
-            return
+            return refused_sync(code)
         member = self.members[member_id]
         self._unsynced.discard(member_id)
         if not self._unsynced:
             self._cancel_sync_timer()
         if self.state is STABLE:
-            self._lives(member)
-            answer(member.synced(self.protocol_type, self.protocol))
-            return
-        member.refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one, whose client has lost it
-        member.sync = answer
+            self._extend_session(member)
+            return self._synced(member)
+        member.answer_sync(refused_sync(_REJOIN))  # an earlier one, whose client has lost it
+        reply = member.sync = self._services.replies.new()
         if member_id == self.leader:
-            self._assign(dict(assignments))
+            self._assign(assignments)
+        del assignments
+        response: SyncGroupResponse = await reply
+        return response
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Take note that a member is alive; return what it is to do."""
+        """Extend a member's session; return what it is to do."""
         code = self._problem(Asked.HEARTBEAT, member_id, instance_id, generation)
-        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._lives(self.members[member_id])
+        if code in (ErrorCode.NONE, _REJOIN):
+            self._extend_session(self.members[member_id])
         return code
 
     def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Let members go, by their ids or by their instances' (KIP-345); return what became of each."""
+        """Remove members, by their ids or by their instances' (KIP-345); return a code for each."""
         codes = [self._leave(member_id, instance_id) for member_id, instance_id in leaving]
         if ErrorCode.NONE in codes:
-            self._have_gone()
+            self._members_have_left()
         return codes
 
     def commit_problem(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return why an offset may not be committed; who may is alive."""
+        """Return why an offset may not be committed; a member that may is alive."""
         if generation < 0 and self.state is EMPTY:
             return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE if self.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
+            return _GONE if self.state is DEAD else _UNKNOWN
         code = self._problem(Asked.COMMIT, member_id, instance_id, generation)
         if not code:
-            self._lives(self.members[member_id])
+            self._extend_session(self.members[member_id])
         return code
 
     def deletion_problem(self, asked: Asked) -> ErrorCode:
@@ -195,7 +230,7 @@ class ClassicGroup:
         return ANSWERS[asked][self.state]
 
     def reads(self, topic: str) -> bool:
-        """Tell whether members read a topic, or may: what they say of it may not be known."""
+        """Tell whether members read a topic, or may: their subscriptions may not be known."""
         return self.protocol_type == CONSUMER if self.topics is None else topic in self.topics
 
     def unused_since_ms(self, committed_ms: int) -> int | None:
@@ -207,20 +242,34 @@ class ClassicGroup:
         return committed_ms if self.topics is not None and self.state is STABLE else None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nobody is a member."""
+        return self.state is EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was ended."""
+        return self.state is DEAD
+
+    @property
     def is_awaited(self) -> bool:
         """Whether somebody was given an id to join with, and may still do so."""
         return bool(self._pending)
 
+    def tombstones(self) -> Changes:
+        """Return what takes back all that was stored of the group."""
+        return {**self.former, records.group_key(self.id): None}
+
     def release(self, code: ErrorCode) -> None:
-        """Answer everybody who waits; who is a member stays one."""
+        """Answer all that wait; members stay members."""
         for member in self:
             self._refuse_join(member, member.id, code)
-            member.refuse_sync(code)
+            member.answer_sync(refused_sync(code))
 
     def end(self, code: ErrorCode) -> None:
-        """Answer everybody who waits; nothing happens any more."""
-        for member in list(self.members.values()):
-            self._drop(member.id, code)
+        """Answer all that wait; nothing happens any more."""
+        for member in list(self):
+            self._remove(member.id, code)
         for timer in (self._join_timer, self._sync_timer, *(timer for timer, _ in self._pending.values())):
             if timer is not None:
                 timer.cancel()
@@ -229,113 +278,140 @@ class ClassicGroup:
 
     # Joining.
 
-    def _takes(self, member_id: str) -> bool:
-        """Tell whether there is room for a member. Who waits already stays, those who come last are turned away."""
-        max_size, member = self._around.max_size, self.members.get(member_id)
+    def _join(self, asked: Joining, reply: Reply) -> None:
+        member_id = asked.member_id
+        if not self._has_room_for(member_id):
+            self._remove(member_id)
+            reply.deliver(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif self.state is DEAD:
+            reply.deliver(refused_join(member_id, _GONE))
+        elif code := self._join_problem(asked):
+            reply.deliver(refused_join(member_id, code))
+        elif not member_id:
+            self._join_without_id(asked, reply)
+        elif member_id in self._pending and asked.instance_id is None:
+            self._add(member_id, asked, reply)
+        elif code := self._problem(Asked.JOIN, member_id, asked.instance_id):
+            reply.deliver(refused_join(member_id, code))
+        else:
+            self._rejoin(self.members[member_id], asked, reply)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """Tell whether a member may join. Those that wait already stay, the last ones are refused."""
+        max_size, member = self._services.config.group_max_size, self.members.get(member_id)
         if self.state is PREPARING:
             return (member is not None and member.join is not None) or self._joining < max_size
         return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < max_size
 
-    @property
-    def _is_of(self) -> str | None:
-        """The type that members have to be of, None where the next one says so."""
-        return None if self.state is EMPTY else self.protocol_type
+    def _join_problem(self, asked: Joining) -> ErrorCode:
+        """Return why a member does not fit the others, whichever of them it is."""
+        if self.state is EMPTY or self.protocol_type is None:
+            is_like_them = bool(asked.protocol_type and asked.protocols)
+        else:
+            is_like_them = asked.protocol_type == self.protocol_type and any(
+                self._supported[name] == len(self.members) for name, _ in asked.protocols
+            )
+        if not is_like_them:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        # Kafka lets it join, and then answers all members so, again and again, since they cannot be stored.
+        return ErrorCode.NONE if metadata_fit(asked, self) else ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def _join_new(self, asked: Joining, answer: Joined) -> None:
-        """Let in one that has no member id."""
+    def _join_without_id(self, asked: Joining, reply: Reply) -> None:
         instance_id = asked.instance_id
         if instance_id is not None and instance_id in self._instances:
-            self._return(self._instances[instance_id], asked, answer)
+            self._replace(self._instances[instance_id], asked, reply)
             return
-        member_id = f"{asked.client_id if instance_id is None else instance_id}-{self._around.new_id()}"
+        member_id = f"{asked.client_id if instance_id is None else instance_id}-{self._services.new_id()}"
         if instance_id is None and asked.must_know_its_id:
-            forget = partial(self._forget_pending, member_id)
-            timer = self._around.call_later(asked.session_timeout_ms, forget)
+            timer = self._services.timers.call_later(
+                asked.session_timeout_ms, partial(self._pending_expired, member_id)
+            )
             self._pending[member_id] = timer, asked.client_host
-            self.taken.add(asked.client_host, PENDING_BYTES + text_bytes(member_id))
-            answer(refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+            self.memory.add(asked.client_host, PENDING_BYTES + text_bytes(member_id))
+            reply.deliver(refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED))
         else:
-            self._add(member_id, asked, answer)
+            self._add(member_id, asked, reply)
 
-    def _add(self, member_id: str, asked: Joining, answer: Joined) -> None:
-        member = Member(member_id, asked)
+    def _add(self, member_id: str, asked: Joining, reply: Reply) -> None:
+        member = ClassicMember(member_id, asked)
         member.is_new = True
         if not self.members:
             self.protocol_type = asked.protocol_type
         self._remove_pending(member_id)
         self.members[member_id] = member
-        self.taken.add(member.client_host, member.size_bytes)
+        self.memory.add(member.client_host, member.size_bytes)
         self._supported.update(name for name, _ in member.protocols)
         self.leader = self.leader or member_id
         if member.instance_id is not None:
             self._instances[member.instance_id] = member_id
         self._has_newcomers = self._is_first and self.state is PREPARING
-        self._awaits_join(member, answer)
-        self._lives(member, NEW_MEMBER_MS)
+        self._await_join(member, reply)
+        self._extend_session(member, NEW_MEMBER_MS)
         self.rebalance()
 
-    def _join_again(self, member: Member, asked: Joining, answer: Joined) -> None:
-        """Let a member take part in the next generation, where there is need of one."""
+    def _rejoin(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
+        """Let a member take part in the next generation, where one is needed."""
         is_leader = member.id == self.leader
         is_changed = list(member.protocols) != list(asked.protocols)
         if self.state is PREPARING or is_changed or (self.state is STABLE and is_leader):
             # A leader that joins has seen something that asks for another assignment.
-            self._update(member, asked, answer)
+            self._update(member, asked, reply)
             self.rebalance()
         else:
-            # Its answer was lost.
-            answer(self._joined(member, with_members=is_leader))
+            reply.deliver(self._joined(member, with_members=is_leader))  # Its answer was lost.
 
-    def _return(self, old_id: str, asked: Joining, answer: Joined) -> None:
-        """Let a static member that was started anew take the place of what it was before."""
+    def _replace(self, old_id: str, asked: Joining, reply: Reply) -> None:
+        """Let a static member that was started anew take the place of its former self (KIP-345)."""
         old_leader = self.leader
         member = self.members.pop(old_id)
-        self.taken.add(member.client_host, -member.size_bytes)
+        self.memory.add(member.client_host, -member.size_bytes)
         self._refuse_join(member, old_id, ErrorCode.FENCED_INSTANCE_ID)
-        member.refuse_sync(ErrorCode.FENCED_INSTANCE_ID)
+        member.answer_sync(refused_sync(ErrorCode.FENCED_INSTANCE_ID))
         assert asked.instance_id is not None
-        member.id = f"{asked.instance_id}-{self._around.new_id()}"
+        member.id = f"{asked.instance_id}-{self._services.new_id()}"
         self.members[member.id] = member
         self._instances[asked.instance_id] = member.id
         self._unsynced.discard(old_id)
         if self.leader == old_id:
             self.leader = member.id
         member.client_id, member.client_host = asked.client_id, asked.client_host
-        self.taken.add(member.client_host, member.size_bytes)
-        self._update(member, asked, answer)
-        self._lives(member)
-        if self.state is STABLE and chosen(self, self._supported) == self.protocol:
-            stored = partial(self._returned, member, old_leader, asked.may_skip_assignment)
-            self._around.store(self, self._stored({each.id: each.assignment for each in self}), stored)
+        self.memory.add(member.client_host, member.size_bytes)
+        self._update(member, asked, reply)
+        self._extend_session(member)
+        if self.state is STABLE and chosen_protocol(self, self._supported) == self.protocol:
+            stored = partial(self._replaced, member, old_leader, asked.may_skip_assignment)
+            self._store({each.id: each.assignment for each in self}, stored)
         else:
             self.rebalance()
 
-    def _returned(self, member: Member, old_leader: str | None, may_skip: bool, code: ErrorCode) -> None:
+    def _replaced(
+        self, member: ClassicMember, old_leader: str | None, may_skip: bool, code: ErrorCode
+    ) -> None:
         """Answer a static member that has taken its place without a rebalance, once that is on disk."""
         if member.join is None or self.members.get(member.id) is not member:
             return
         if code:
-            self._drop(member.id)
-            self._have_gone()
+            self._remove(member.id)
+            self._members_have_left()
         elif self.state is STABLE:
             response = self._joined(member, with_members=may_skip and member.id == self.leader)
             if may_skip:
                 response.skip_assignment = member.id == self.leader
             else:
-                # It must not take itself for the leader: what it would assign nobody would hear of.
+                # It must not take itself for the leader: nobody would hear of its assignments.
                 response.leader = old_leader or ""
             self._answer_join(member, response)
         # Else the answer comes with the rebalance that has begun meanwhile.
 
-    def _update(self, member: Member, asked: Joining, answer: Joined) -> None:
+    def _update(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
         before = member.size_bytes
         self._supported.subtract(name for name, _ in member.protocols)
         member.protocols = asked.protocols
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
         member.session_timeout_ms = asked.session_timeout_ms
         self._supported.update(name for name, _ in member.protocols)
-        self.taken.add(member.client_host, member.size_bytes - before)
-        self._awaits_join(member, answer)
+        self.memory.add(member.client_host, member.size_bytes - before)
+        self._await_join(member, reply)
 
     # Rebalancing.
 
@@ -345,12 +421,12 @@ class ClassicGroup:
             return
         self._cancel_sync_timer()
         if self.state is COMPLETING:
-            self._refuse_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._refuse_assignments(_REJOIN)
         self._is_first = self.state is EMPTY
         self._move(PREPARING)
         if self._is_first:
             self._has_newcomers = False
-            delay_ms = self._around.initial_rebalance_delay_ms
+            delay_ms = self._services.config.group_initial_rebalance_delay_ms
             self._await_first(delay_ms, max(self._rebalance_timeout_ms - delay_ms, 0))
         elif self._joining == len(self.members) and not self._pending:
             self._complete_join()
@@ -363,17 +439,18 @@ class ClassicGroup:
 
     def _await_joins(self) -> None:
         wait_ms = max(self._rebalance_timeout_ms, JOIN_WAIT_MIN_MS)
-        self._join_timer = self._around.call_later(wait_ms, self._complete_join)
+        self._join_timer = self._services.timers.call_later(wait_ms, self._complete_join)
 
     def _await_first(self, delay_ms: int, left_ms: int) -> None:
         """Wait for more first members, for as long as more come."""
-        self._join_timer = self._around.call_later(delay_ms, partial(self._first_came, delay_ms, left_ms))
+        over = partial(self._first_delay_over, delay_ms, left_ms)
+        self._join_timer = self._services.timers.call_later(delay_ms, over)
 
-    def _first_came(self, delay_ms: int, left_ms: int) -> None:
+    def _first_delay_over(self, delay_ms: int, left_ms: int) -> None:
         if self._has_newcomers and left_ms:
             self._has_newcomers = False
-            delay = min(self._around.initial_rebalance_delay_ms, left_ms)
-            self._await_first(delay, max(left_ms - delay_ms, 0))
+            next_ms = min(self._services.config.group_initial_rebalance_delay_ms, left_ms)
+            self._await_first(next_ms, max(left_ms - delay_ms, 0))
         else:
             self._complete_join()
 
@@ -388,28 +465,28 @@ class ClassicGroup:
             self._join_timer.cancel()
             self._join_timer = None
         for member in [each for each in self if each.join is None and each.instance_id is None]:
-            self._drop(member.id)
+            self._remove(member.id)
         if self.members and not self._elect():
-            self._await_joins()  # Until sessions end: nobody has come.
+            self._await_joins()  # Until sessions end: nobody has joined.
             return
         self.generation += 1
-        self.protocol = chosen(self, self._supported) if self.members else None
-        self.topics = subscribed(self.protocol_type, self.protocol, self)
+        self.protocol = chosen_protocol(self, self._supported) if self.members else None
+        self.topics = topics_read(self.protocol_type, self.protocol, self)
         if not self.members:
             self._move(EMPTY)
-            self._around.store(self, self._stored({}), lambda _code: None)
+            self._store({}, lambda _code: None)
             return
         self._move(COMPLETING)
         self._unsynced.update(self.members)
-        self._sync_timer = self._around.call_later(self._rebalance_timeout_ms, self._sync_is_over)
+        self._sync_timer = self._services.timers.call_later(self._rebalance_timeout_ms, self._sync_timed_out)
         for member in self:
             member.is_new = False
-            self._lives(member)
+            self._extend_session(member)
             if member.join is not None:
                 self._answer_join(member, self._joined(member, with_members=member.id == self.leader))
 
     def _elect(self) -> bool:
-        """See to it that who leads has joined; tell whether anybody has."""
+        """Choose a leader that has joined; tell whether anybody has."""
         if self.leader is None or self.members[self.leader].join is None:
             found = next((member.id for member in self if member.join is not None), None)
             if found is None:
@@ -420,15 +497,17 @@ class ClassicGroup:
     # Assigning.
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """Store what the leader has assigned, then tell the members; who is not named gets nothing."""
+        """Store the leader's assignments, then answer the members; one that is not named gets nothing.
+
+        The others rely on it, so it goes on if the leader's client leaves.
+        """
         self._assigned_as = self._assigned_as[0] + 1, self.generation
         assignments = {member.id: assignments.get(member.id, b"") for member in self}
-        stored = partial(self._assigned, self._assigned_as, assignments)
-        self._around.store(self, self._stored(assignments), stored)
+        self._store(assignments, partial(self._assigned, self._assigned_as, assignments))
 
     def _assigned(self, which: tuple[int, int], assignments: dict[str, bytes], code: ErrorCode) -> None:
         if self.state is not COMPLETING or which != self._assigned_as or which[1] != self.generation:
-            return  # Somebody has joined or left meanwhile, or the leader, whose answer was lost, has assigned anew.
+            return  # A member has joined or left meanwhile, or the leader, whose answer was lost, has assigned again.
         if code:
             self._refuse_assignments(code)
             self.rebalance()
@@ -437,71 +516,68 @@ class ClassicGroup:
         for member in self:
             before = len(member.assignment)
             member.assignment = assignments.get(member.id, b"")
-            self.taken.add(member.client_host, len(member.assignment) - before)
+            self.memory.add(member.client_host, len(member.assignment) - before)
             if member.sync is not None:
-                self._lives(member)
-                answer, member.sync = member.sync, None
-                answer(member.synced(self.protocol_type, self.protocol))
+                self._extend_session(member)
+                member.answer_sync(self._synced(member))
 
     def _refuse_assignments(self, code: ErrorCode) -> None:
         for member in self:
-            self.taken.add(member.client_host, -len(member.assignment))
+            self.memory.add(member.client_host, -len(member.assignment))
             member.assignment = b""
             if member.sync is not None:
-                self._lives(member)
-            member.refuse_sync(code)
+                self._extend_session(member)
+            member.answer_sync(refused_sync(code))
 
     def _cancel_sync_timer(self) -> None:
         if self._sync_timer is not None:
             self._sync_timer.cancel()
             self._sync_timer = None
 
-    def _sync_is_over(self) -> None:
-        """Let go of those that have joined and then did not ask for what they were assigned."""
+    def _sync_timed_out(self) -> None:
+        """Remove members that have joined and then did not ask for their assignment."""
         self._sync_timer = None
         if self._unsynced:
             for member_id in list(self._unsynced):
-                self._drop(member_id)
+                self._remove(member_id)
             self.rebalance()
 
-    # Being alive, and going.
+    # Sessions, and leaving.
 
-    def _lives(self, member: Member, for_ms: int | None = None) -> None:
-        """Take a member to be alive for a while: its session timeout."""
+    def _extend_session(self, member: ClassicMember, for_ms: int | None = None) -> None:
         if member.session is None:
-            member.session = Session(self._around, partial(self._session_over, member))
+            member.session = SessionTimer(self._services, partial(self._session_expired, member))
         member.session.extend(member.session_timeout_ms if for_ms is None else for_ms)
 
-    def _session_over(self, member: Member) -> None:
-        """Let go of a member that was not heard of for too long; not of one that we owe an answer."""
+    def _session_expired(self, member: ClassicMember) -> None:
+        """Remove a member that was not heard of for too long; not one that waits for an answer."""
         if member.is_new or (member.join is None and member.sync is None):
-            self._drop(member.id)
-            self._have_gone()
+            self._remove(member.id)
+            self._members_have_left()
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return _GONE
         if not member_id:
             known = self._instances.get(instance_id) if instance_id is not None else None
             if known is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
+                return _UNKNOWN
             member_id = known
         elif member_id in self._pending:
             self._remove_pending(member_id)
             return ErrorCode.NONE
-        elif code := self._stranger(member_id, instance_id):
+        elif code := self._membership_problem(member_id, instance_id):
             return code
-        self._drop(member_id)
+        self._remove(member_id)
         return ErrorCode.NONE
 
-    def _have_gone(self) -> None:
-        """Go on without those that have gone."""
+    def _members_have_left(self) -> None:
         if self.state is PREPARING:
             self._complete_join_if_all_have()
         elif self.state is not EMPTY:
             self.rebalance()
 
-    def _forget_pending(self, member_id: str) -> None:
+    def _pending_expired(self, member_id: str) -> None:
         self._remove_pending(member_id)
         self._complete_join_if_all_have()
 
@@ -509,17 +585,17 @@ class ClassicGroup:
         if member_id in self._pending:
             timer, host = self._pending.pop(member_id)
             timer.cancel()
-            self.taken.add(host, -PENDING_BYTES - text_bytes(member_id))
+            self.memory.add(host, -PENDING_BYTES - text_bytes(member_id))
 
-    def _drop(self, member_id: str, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Take out a member, if it is one, and answer it."""
+    def _remove(self, member_id: str, code: ErrorCode = _UNKNOWN) -> None:
+        """Remove a member, if it is one, and answer what it waits for."""
         member = self.members.get(member_id)
         if member is None:
             return
         self._refuse_join(member, "", code)
-        member.refuse_sync(code)
+        member.answer_sync(refused_sync(code))
         del self.members[member_id]
-        self.taken.add(member.client_host, -member.size_bytes)
+        self.memory.add(member.client_host, -member.size_bytes)
         self._supported.subtract(name for name, _ in member.protocols)
         self._unsynced.discard(member_id)
         if member.instance_id is not None:
@@ -529,33 +605,33 @@ class ClassicGroup:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    # Who asks, and what is answered.
+    # Members, and answers to them.
 
-    def member(self, member_id: str, instance_id: str | None) -> Member | None:
+    def member(self, member_id: str, instance_id: str | None) -> ClassicMember | None:
         """Return a member by its id, or else by its instance's."""
         return self.members.get(member_id or self._instances.get(instance_id or "", ""))
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[ClassicMember]:
         """Yield the members, in the order in which they came."""
         return iter(self.members.values())
 
-    def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return why one is not a member: another one may have taken its instance's place (KIP-345)."""
+    def _membership_problem(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Return why this is not a member: another one may have taken its instance's place (KIP-345)."""
         if instance_id is not None:
             known = self._instances.get(instance_id)
             if known is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
+                return _UNKNOWN
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else _UNKNOWN
 
     def _problem(
         self, asked: Asked, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> ErrorCode:
-        """Return why what a member asks for cannot be: who it is comes before its generation, and that before ours."""
+        """Return why a member may not do what it asks: its identity comes first, then its generation."""
         if self.state is DEAD:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if code := self._stranger(member_id, instance_id):
+            return _GONE
+        if code := self._membership_problem(member_id, instance_id):
             return code
         if generation is not None and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
@@ -564,35 +640,74 @@ class ClassicGroup:
     def _move(self, state: State) -> None:
         assert state in MOVES[self.state], f"{self.id}: {self.state} to {state}"
         self.state = state
-        self.state_since_ms = self._around.now_ms()
+        self.state_since_ms = self._services.clock.now_ms()
 
-    def _awaits_join(self, member: Member, answer: Joined) -> None:
-        # An earlier one, whose client has lost it.
-        self._refuse_join(member, member.id, ErrorCode.REBALANCE_IN_PROGRESS)
-        member.join = answer
+    def _await_join(self, member: ClassicMember, reply: Reply) -> None:
+        self._refuse_join(member, member.id, _REJOIN)  # an earlier one, whose client has lost it
+        member.join = reply
         self._joining += 1
 
-    def _answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+    def _answer_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
         if member.join is not None:
-            answer, member.join = member.join, None
+            reply, member.join = member.join, None
             self._joining -= 1
-            answer(response)
+            reply.deliver(response)
 
-    def _refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
-        if member.join is not None:
-            self._answer_join(member, refused_join(member_id, code))
+    def _refuse_join(self, member: ClassicMember, member_id: str, code: ErrorCode) -> None:
+        self._answer_join(member, refused_join(member_id, code))
 
-    def _joined(self, member: Member, with_members: bool) -> JoinGroupResponse:
-        told = self if with_members else ()
-        return joined(member, told, self.generation, self.protocol_type, self.protocol, self.leader)
+    def _joined(self, member: ClassicMember, with_members: bool) -> JoinGroupResponse:
+        members = [
+            JoinGroupResponseMember(
+                member_id=each.id, group_instance_id=each.instance_id, metadata=each.metadata(self.protocol)
+            )
+            for each in (self if with_members else ())
+        ]
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=self.leader or "",
+            member_id=member.id,
+            members=members,
+        )
 
-    def _stored(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """Return what is stored of the group, with these assignments by member id."""
-        return GroupMetadataValue(
+    def _synced(self, member: ClassicMember) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.assignment,
+        )
+
+    def _store(self, assignments: dict[str, bytes], done: Stored) -> None:
+        """Store the group with these assignments, by member id; call `done` in a later turn."""
+        value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
             leader=self.leader,
             current_state_timestamp=self.state_since_ms,
-            members=stored_members(self, self.protocol, assignments),
+            members=[member.stored(self.protocol, assignments[member.id]) for member in self],
         )
+        self.store(value, done)
+
+    def store(self, value: GroupMetadataValue, done: Stored) -> None:
+        """Store a state of the group, and that it is no consumer group any more."""
+        try:
+            changes = {**self.former, records.group_key(self.id): records.group_value(value)}
+        except EncodeError:
+            self._services.timers.call_later(0, partial(done, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+
+        def stored(code: ErrorCode) -> None:
+            if not code:
+                self.former = {}
+            done(code)
+
+        self._services.log.store(self.id, changes, stored)
+
+
+def _differ(asked: str | None, known: str | None) -> bool:
+    return asked is not None and known is not None and asked != known

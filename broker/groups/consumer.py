@@ -1,112 +1,181 @@
-"""A consumer group: members that say they are alive, and hear what to read (KIP-848).
+"""A consumer group: members that send heartbeats, and are told what to read (KIP-848). Some may be classic members.
 
-Owns the state of one group: its epoch, the target assignment, how far each member has come. A change of members,
-subscriptions or topics makes a new epoch; the next heartbeat a new target, and each member is brought there by its own
-heartbeats (`consumer_member`). Refuses to know sockets, files and clocks: it is handed both times, timers, the topics,
-what stores it, and what takes each answer (`ConsumerSurroundings`).
+A change of subscriptions, members or topics begins an epoch (`_new_epoch`). The next request of a member has a target
+assignment made for it (`_assign`), and the requests of each member bring it from what it has to its target
+(`_reconcile`; the table is in `consumer_member`). So the group's state follows from its members:
 
-Invariant: no partition is had by two members. Whoever asks is answered once. An answer that tells of a change is given
-when that is on disk; what could not be stored is stored with the next change.
-What is not said otherwise is as in Kafka's GroupMetadataManager.
+    state        when                                                  leaves it when
+    EMPTY        there are no members                                  one joins
+    ASSIGNING    the target is of an earlier epoch                     the target is made
+    RECONCILING  a member is in an earlier epoch, or still revoking    the last one has its target
+    STABLE       all members have their targets                        an epoch begins
+    DEAD         it was ended: deleted, or replaced by a classic one   never
+
+A member of the classic protocol (online migration) has its epoch as its generation: when it has to give up partitions
+or gets some, its heartbeat is answered REBALANCE_IN_PROGRESS, and it joins and syncs. Nobody leads: the broker assigns.
+
+No partition is had by two members. A request is answered when what it has changed is on disk; what could not be stored
+is stored with the next change. What is not said otherwise is as in Kafka's GroupMetadataManager.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from functools import partial
-from typing import Final
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
 
-from tidelog.broker.groups import consumer_records as records
+from tidelog.broker.groups import topic_patterns
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Wanting
+from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic_member import (
+    METADATA_BYTES_MAX,
+    Joining,
+    Protocols,
+    refused_join,
+    refused_sync,
+)
 from tidelog.broker.groups.consumer_member import (
     LEAVES_FOR_A_WHILE,
     NOTHING,
+    Classic,
+    ConsumerMember,
     Current,
+    Heartbeat,
     Owned,
+    Owners,
     Progress,
     Subscription,
+    owned_of,
     reconciled,
 )
-from tidelog.broker.groups.consumer_parts import (
-    NO_ROOM_FOR_MATCHES,
-    SUPERSEDED,
-    Answer,
-    Awaiting,
-    Beat,
-    Changes,
-    ConsumerSurroundings,
-    GroupState,
-    Member,
-    Owners,
-    Refused,
-    Stored,
-    Waiters,
-    Writing,
-    check_epoch,
-    check_regex,
-    check_room,
-    epoch_problem,
-    of_member,
-    still_used,
-    updated,
+from tidelog.broker.groups.consumer_records import (
+    current_value,
+    is_whole,
+    member_value,
+    restore,
+    target_value,
+    tombstones,
 )
-from tidelog.broker.groups.matches import Matches
-from tidelog.broker.groups.memory import Taken
-from tidelog.broker.groups.reading import Reading
-from tidelog.broker.groups.states import Asked
+from tidelog.broker.groups.log import Changes, WriteBehind
+from tidelog.broker.groups.memory import GroupMemory
+from tidelog.broker.groups.services import GroupError, Reply, Services, SessionTimer
+from tidelog.broker.groups.subscriptions import Matches, TopicsRead
+from tidelog.broker.timers import Timer
+from tidelog.protocol.coordinator import messages
+from tidelog.protocol.coordinator.consumer_protocol import (
+    CONSUMER,
+    ConsumerProtocolSubscription,
+    ProtocolTopicPartitions,
+    subscription_of,
+    written_assignment,
+)
+from tidelog.protocol.coordinator.records import written_key, written_value
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.protocol.wire.errors import WireError
 
-# A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
+# A record has to fit a batch of its topic; matches that are too many for one are found again after a start.
 LARGEST_VALUE: Final = 512 << 10
-# Who waits for a target goes on in turns of the loop: so many take a millisecond or two.
-AT_ONCE: Final = 8
+
+
+class GroupState(Enum):
+    """The state of a group; the value is what clients are told."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Assigned(NamedTuple):
+    """The answer to a heartbeat; `assignment` is None where the member knows it."""
+
+    member_id: str
+    epoch: int
+    assignment: Assignment | None = None
+
+
+class _Waiting(NamedTuple):
+    """A request that waits for the target of an epoch, and what it is answered if its member sends another one."""
+
+    epoch: int
+    reply: Reply
+    superseded: ErrorCode
 
 
 class ConsumerGroup:
     """One group. Event loop only, but for what restores it."""
 
     kind = "consumer"
-    protocol_type = "consumer"
+    protocol_type = CONSUMER
 
-    def __init__(self, group_id: str, around: ConsumerSurroundings, host: str = "") -> None:
+    def __init__(self, group_id: str, services: Services, host: str = "") -> None:
         self.id = group_id
-        self._around = around
+        self._services = services
         self.epoch = 0
         self.target_epoch = 0
         self.metadata_hash = 0
-        self.members: dict[str, Member] = {}
-        self.taken = Taken(group_id, around.hold, host)
-        self._matches = Matches(group_id, around, self.taken)
+        self.members: dict[str, ConsumerMember] = {}
+        self.memory = GroupMemory(group_id, services.memory, host)
+        self._matches = Matches(group_id, services, self.memory)
         self.is_dead = False
-        self._end_code = ErrorCode.NONE
+        self._end_code = ErrorCode.NONE  # why nobody is served any more
         self._instances: dict[str, str] = {}  # member ids
         self._owners = Owners()
-        self._reading = Reading(around.topic)
+        self._topics_read = TopicsRead(services.topic)
         self._is_topic_changed = False  # of those that are read
         self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
         self._is_assigning = False
-        self._waiting = Waiters()
-        self._settles_later = False
-        self.writing = Writing(group_id, around.store)
-        self._put = self.writing.put
+        # The requests that wait, by member: until the topics that match are known, and then until there is a target for
+        # their epoch. Epochs only rise, so the one that has waited longest waits for the lowest.
+        self._awaiting_topics: dict[ConsumerMember, _Waiting] = {}
+        self._awaiting_target: dict[ConsumerMember, _Waiting] = {}
+        self.writing = WriteBehind(group_id, services.log.store)
 
-    # What is asked.
+    def restore(self, key: Any, value: Any) -> None:
+        """Change as one more stored record says; `begin` has the group served. Any thread."""
+        restore(self, key, value)
+
+    def begin(self) -> None:
+        """Be served: expect heartbeats of the members that were stored."""
+        for member in self:
+            subscription = member.subscription
+            if subscription.instance_id is not None:
+                self._instances[subscription.instance_id] = member.id
+            self._count_regex(subscription.regex, 1)
+            self._topics_read.count(subscription.topics, 1)
+            # Whatever was written: nobody has what another one has.
+            assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
+            member.current = member.current._replace(assigned=assigned, revoking=revoking)
+            self._owners.take(member)
+            member.measure(self.memory)
+            self._extend_session(member)
+            self._expect_revocation(member)
+        self._matches.begin()
+        self._is_topic_changed = True  # Topics may have changed after the last record.
+        if not is_whole(self, self._topic_ids, self._topics_read.counts.items()):
+            self._is_torn = True
+            self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))
+
+    # What the group is.
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """The group's state."""
         if self.is_dead:
             return GroupState.DEAD
         if not self.members:
             return GroupState.EMPTY
         if self.target_epoch < self.epoch:
             return GroupState.ASSIGNING
-        is_stable = all(self._is_settled(member) for member in self.members.values())
+        is_stable = all(
+            member.current.progress is Progress.STABLE and member.current.epoch == self.target_epoch
+            for member in self
+        )
         return GroupState.STABLE if is_stable else GroupState.RECONCILING
-
-    @property
-    def regexes(self) -> dict[str, frozenset[str]]:
-        """The topics that match, by the regular expressions of members, as far as that is known."""
-        return self._matches.topics
 
     @property
     def generation(self) -> int:
@@ -114,48 +183,177 @@ class ConsumerGroup:
         return self.epoch
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for an answer."""
-        return bool(self._waiting)
+    def regexes(self) -> dict[str, frozenset[str]]:
+        """The topics that match, by the regular expressions of members, as far as that is known."""
+        return self._matches.topics
 
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for."""
         named = Counter(filter(None, (member.subscription.assignor for member in self)))
-        return next(
-            (name for name, _ in named.most_common() if name in ASSIGNORS), self._around.default_assignor
+        known = (name for name, _ in named.most_common() if name in ASSIGNORS)
+        return next(known, self._services.config.group_consumer_assignors[0])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is a member."""
+        return not self.members
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._awaiting_topics or self._awaiting_target)
+
+    def member(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
+        """Return a member by its id, or else by its instance's."""
+        return self.members.get(member_id or self._instances.get(instance_id or "", ""))
+
+    def __iter__(self) -> Iterator[ConsumerMember]:
+        """Yield the members."""
+        return iter(self.members.values())
+
+    def names_of(self, assignment: Assignment) -> list[ProtocolTopicPartitions]:
+        """Return an assignment by the names of its topics, as far as they are there."""
+        named = ((self._services.topic_name(topic), indexes) for topic, indexes in assignment.items())
+        return [
+            ProtocolTopicPartitions(topic=name, partitions=sorted(indexes))
+            for name, indexes in sorted((name, indexes) for name, indexes in named if name is not None)
+        ]
+
+    # Requests of members of the consumer protocol.
+
+    async def consumer_heartbeat(self, heartbeat: Heartbeat) -> Assigned:
+        """Let a member join, or stay; return what it is to read by now. Raise GroupError."""
+        member = self._admit(heartbeat)
+        known = None if heartbeat.epoch == 0 or heartbeat.is_full else member.current.assigned
+        owned = member.given_of(heartbeat.owned)
+        self._subscribe(member, heartbeat.subscription(member.subscription))
+        self._extend_session(member)
+        del heartbeat  # It may be large.
+        # As while a group is loaded: ask again.
+        await self._target(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._reconcile(member, owned)
+        current = member.current
+        assigned = Assigned(member.id, current.epoch, None if current.assigned == known else current.assigned)
+        await self._flushed()
+        return assigned
+
+    async def consumer_leave(self, heartbeat: Heartbeat) -> Assigned:
+        """Remove a member, or let a static one leave for a while. Raise GroupError."""
+        member = self._known(heartbeat.member_id, heartbeat.instance_id)
+        if heartbeat.epoch == LEAVES_FOR_A_WHILE:
+            self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
+        else:
+            self._remove([member])
+        await self._flushed()
+        return Assigned(member.id, heartbeat.epoch)
+
+    # Requests of members of the classic protocol.
+
+    async def join(self, asked: Joining) -> JoinGroupResponse:
+        """Let a classic member join, or rejoin; return when it is known what it is to read."""
+        try:
+            said = self._classic_subscription(asked)
+            if not asked.member_id and asked.must_know_its_id and asked.instance_id is None:
+                return refused_join(self._services.new_id(), ErrorCode.MEMBER_ID_REQUIRED)
+            if classic_group := self._downgraded_for(asked, said):
+                response: JoinGroupResponse = await classic_group.join_for(asked)
+                return response
+            member = self._admit_classic(asked)
+        except GroupError as error:
+            return refused_join(asked.member_id, error.code)
+        _cancel(member.join_timer)
+        member.join_timer = None
+        self._subscribe(member, _subscription(asked, said, member.subscription.rack_id))
+        self._extend_session(member)
+        owned = member.given_of(self._ids_of(said.owned_partitions)) or {}
+        del asked, said  # They may be large.
+        try:
+            await self._target(member, ErrorCode.REBALANCE_IN_PROGRESS)
+            classic = member.subscription.classic
+            if classic is None:
+                raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.id} speaks the other protocol by now")
+            self._reconcile(member, owned)
+            response = JoinGroupResponse(
+                error_code=ErrorCode.NONE,
+                generation_id=member.current.epoch,
+                protocol_type=CONSUMER,
+                protocol_name=classic.protocols[0][0],
+                leader="",
+                member_id=member.id,
+                members=[],
+            )
+            self._expect_sync(member)
+            await self._flushed()
+        except GroupError as error:
+            return refused_join(member.id, error.code)
+        return response
+
+    async def sync(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        _assignments: dict[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> SyncGroupResponse:
+        """Return what a classic member is to read by now."""
+        try:
+            member, classic = self._known_classic(member_id, instance_id, generation)
+            name, metadata = classic.protocols[0]
+            if (protocol_type or CONSUMER) != CONSUMER or (protocol or name) != name:
+                raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{name} was chosen")
+            if member.current.epoch < self.epoch and not self._is_revoking(member):
+                self._expect_join(member)
+                raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS, "there is another epoch")
+        except GroupError as error:
+            return refused_sync(error.code)
+        _cancel(member.sync_timer)
+        member.sync_timer = None
+        self._extend_session(member)
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=CONSUMER,
+            protocol_name=name,
+            assignment=written_assignment(self.names_of(member.current.assigned), metadata),
         )
 
-    def heartbeat_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
-        """Let a member join or take note that it is alive; it is answered with what it is to read by now."""
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Extend a classic member's session; return what it is to do."""
         try:
-            member = self._admit(beat)
-        except Refused as refused:
-            answer(Answer(refused.code, str(refused)))
-            return
-        before = None if beat.epoch == 0 or beat.is_full else member.current.assigned
-        self._subscribe(member, updated(member.subscription, beat))
-        self._lives(member)
-        go_on = partial(self._bring_on, member, of_member(member, beat.owned), before, answer)
-        self._wait(member, go_on, lambda: answer(SUPERSEDED))
+            member, _ = self._known_classic(member_id, instance_id, generation)
+        except GroupError as error:
+            return error.code
+        self._extend_session(member)
+        self._look_at_topics()
+        self.writing.flush()
+        is_waiting = member.current.progress is Progress.UNRELEASED_PARTITIONS
+        has_more = is_waiting and self._owners.are_free_for(member, member.target)
+        if member.current.epoch < self.epoch or self._is_revoking(member) or has_more:
+            self._expect_join(member)
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
 
-    def leave_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
-        """Let a member go, or a static one for a while."""
-        try:
-            member = self._known(beat.member_id, beat.instance_id)
-        except Refused as refused:
-            answer(Answer(refused.code, str(refused)))
-            return
-        told = Answer(ErrorCode.NONE, None, member.id, beat.epoch)
+    def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Remove members, by their ids or by their instances' (KIP-345); return a code for each."""
+        codes: list[ErrorCode] = []
+        gone: dict[str, ConsumerMember] = {}
+        for member_id, instance_id in leaving:
+            known = "" if instance_id is None else self._instances.get(instance_id, "")
+            try:
+                member = self._known(member_id or known, instance_id)
+            except GroupError as error:
+                codes.append(error.code)
+                continue
+            codes.append(ErrorCode.NONE)
+            gone[member.id] = member
+        if gone:
+            self._remove(list(gone.values()))
+            self.writing.flush()
+        return codes
 
-        def tell(code: ErrorCode) -> None:
-            answer(Answer(code) if code else told)
-
-        if beat.epoch == LEAVES_FOR_A_WHILE:
-            self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
-            self._flush(tell)
-        else:
-            self._remove([member], tell)
+    # Offsets, and the group as a whole.
 
     def commit_problem(
         self, member_id: str, instance_id: str | None, epoch: int, *, is_old: bool = False
@@ -164,18 +362,22 @@ class ConsumerGroup:
         if epoch < 0 and not self.members:
             return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
         member = self.members.get(member_id)
-        is_classic = member is not None and member.subscription.classic is not None
-        if member is not None and not is_classic and is_old:
-            return ErrorCode.UNSUPPORTED_VERSION
-        if is_classic and instance_id is not None and self._instances.get(instance_id) != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-        return epoch_problem(member, epoch)
+        if member is not None:
+            if not member.is_classic and is_old:
+                return ErrorCode.UNSUPPORTED_VERSION
+            if (
+                member.is_classic
+                and instance_id is not None
+                and self._instances.get(instance_id) != member_id
+            ):
+                return ErrorCode.FENCED_INSTANCE_ID
+        return _epoch_problem(member, epoch)
 
     def fetch_problem(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Return why what was committed is not told to a member; who is none may ask too (OffsetFetch 9)."""
+        """Return why what was committed is not told to a member; one that is none may ask too (OffsetFetch 9)."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
-        return epoch_problem(self.members.get(member_id or ""), epoch)
+        return _epoch_problem(self.members.get(member_id or ""), epoch)
 
     def deletion_problem(self, asked: Asked) -> ErrorCode:
         """Return why the group, or offsets of it, may not be deleted."""
@@ -187,99 +389,168 @@ class ConsumerGroup:
 
     def reads(self, topic: str) -> bool:
         """Tell whether members read a topic."""
-        return topic in self._reading
+        return topic in self._topics_read
 
     def topic_changed(self, topic: str, *, is_new: bool) -> None:
-        """Take note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
+        """Note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
         self._matches.topic_changed(topic, is_new=is_new)
-        self._is_topic_changed |= self._reading.topic_changed(topic)
+        self._is_topic_changed |= self._topics_read.topic_changed(topic)
 
     def tombstones(self) -> Changes:
         """Return what takes back all that was stored of the group, and what was to be."""
         to_come = dict.fromkeys(self.writing.keys())
-        return {**to_come, **records.tombstones(self.id, self.members, self.regexes)}
+        return {**to_come, **tombstones(self.id, self.members, self.regexes)}
 
     def take_back(self, changes: Changes) -> None:
         """Have what another group of this id has stored taken back with the first change."""
         for key, value in changes.items():
-            self._put(key, value)
+            self.writing.put(key, value)
+
+    def take_over(self, generation: int, members: Iterable[tuple[str, Subscription, Assignment]]) -> None:
+        """Begin as a classic group was: all its members are where its last rebalance has brought them."""
+        self.epoch = generation
+        self._put_epoch()
+        for member_id, subscription, assigned in members:
+            member = self._added(member_id)
+            self._set_subscription(member, subscription)
+            free = self._owners.free_of(assigned)  # Its leader may have given one partition to two.
+            self._set_target(member, free)
+            self._set_current(member, Current(generation, generation, Progress.STABLE, free, NOTHING))
+            self._extend_session(member)
+        self._put_target_epoch(generation)
 
     def release(self, code: ErrorCode) -> None:
-        """Answer everybody who waits; who is a member stays one. The broker stops."""
+        """Answer all that wait; members stay members. The broker stops."""
         self._end_code = code
-        self._settle_all()
+        self._answer_all()
 
     def end(self, code: ErrorCode) -> None:
-        """Answer everybody who waits; nothing happens any more."""
+        """Answer all that wait; nothing happens any more."""
         self.is_dead, self._end_code = True, code
         self.writing.clear()
         self._matches.end()
-        for member in self.members.values():
+        for member in self:
             member.cancel_timers()
-        self._settle_all()
+        self._answer_all()
 
     # Who asks.
 
-    def _known(self, member_id: str, instance_id: str | None) -> Member:
-        """Return a member."""
+    def _known(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         if instance_id is not None:
             known = self._instances.get(instance_id)
             if known is None:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+                raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
             if known != member_id:
                 why = (
                     f"Static member {member_id} with instance id {instance_id} was fenced by member {known}."
                 )
-                raise Refused(ErrorCode.FENCED_INSTANCE_ID, why)
+                raise GroupError(ErrorCode.FENCED_INSTANCE_ID, why)
         member = self.members.get(member_id)
         if member is None:
-            raise Refused(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}."
-            )
+            why = f"Member {member_id} is not a member of group {self.id}."
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, why)
         return member
 
-    def _admit(self, beat: Beat) -> Member:
-        """Return the member that sends a heartbeat, or make it one."""
+    def _known_classic(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> tuple[ConsumerMember, Classic]:
+        self._check_alive()
+        member = self._known(member_id, instance_id)
+        classic = member.subscription.classic
+        if classic is None:
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} speaks the other protocol")
+        if generation != member.current.epoch:
+            raise GroupError(ErrorCode.ILLEGAL_GENERATION, f"the generation is {member.current.epoch}")
+        return member, classic
+
+    def _check_alive(self) -> None:
         if self.is_dead:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
-        self._check_room(beat.member_id, beat.instance_id)
-        if beat.regex not in self._matches:
-            check_regex(beat.regex, self._around)
-        if beat.epoch:
-            member = self._known(beat.member_id, beat.instance_id)
-            check_epoch(member, beat)
-            return member
-        holder = None if beat.instance_id is None else self._instances.get(beat.instance_id)
-        if holder is not None:
-            member = self.members[holder]
-            is_released = member.current.epoch == LEAVES_FOR_A_WHILE or member.subscription.classic
-            if holder != beat.member_id and not is_released:
-                why = still_used(beat.member_id, beat.instance_id, holder)
-                raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, why)
-            return self._renamed(member, beat.member_id)
-        return self.members.get(beat.member_id) or self._added(beat.member_id)
+            raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
 
     def _check_room(self, member_id: str, instance_id: str | None) -> None:
         """Refuse one more member than there may be."""
-        if member_id in self.members or (instance_id is not None and instance_id in self._instances):
-            return
-        check_room(self.id, len(self.members), self._around.max_size)
+        if member_id not in self.members and (instance_id is None or instance_id not in self._instances):
+            check_room(self.id, len(self.members), self._services)
 
-    def _added(self, member_id: str) -> Member:
-        member = self.members[member_id] = Member(member_id)
-        member.measure(self.taken)
+    def _admit(self, heartbeat: Heartbeat) -> ConsumerMember:
+        """Return the member that sends a heartbeat, or make it one."""
+        self._check_alive()
+        member_id, instance_id = heartbeat.member_id, heartbeat.instance_id
+        self._check_room(member_id, instance_id)
+        if heartbeat.regex not in self._matches:
+            check_regex(heartbeat.regex)
+        if heartbeat.epoch:
+            member = self._known(member_id, instance_id)
+            member.check_epoch(heartbeat)
+            return member
+        holder = None if instance_id is None else self._instances.get(instance_id)
+        if holder is None:
+            return self.members.get(member_id) or self._added(member_id)
+        member = self.members[holder]
+        is_released = member.current.epoch == LEAVES_FOR_A_WHILE or member.is_classic
+        if holder != member_id and not is_released:
+            raise GroupError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
+                f"id is owned by {holder} member.",
+            )
+        return self._renamed(member, member_id)
+
+    def _admit_classic(self, asked: Joining) -> ConsumerMember:
+        """Return the classic member that joins, or make it one."""
+        holder = None if asked.instance_id is None else self._instances.get(asked.instance_id)
+        if asked.instance_id is not None and asked.member_id:
+            return self._known(asked.member_id, asked.instance_id)
+        if holder is not None:
+            return self._renamed(self.members[holder], self._services.new_id())
+        member_id = asked.member_id or self._services.new_id()
+        return self.members.get(member_id) or self._added(member_id)
+
+    def _classic_subscription(self, asked: Joining) -> ConsumerProtocolSubscription:
+        """Return what a classic member wants to read; raise GroupError where it cannot take part."""
+        self._check_alive()
+        self._check_room(asked.member_id, asked.instance_id)
+        if is_too_large(asked.protocols):
+            # As Kafka has it where a record is too large. The others go on.
+            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, "the member says more than can be stored")
+        classics = [each.subscription.classic for each in self if each.subscription.classic is not None]
+        known = Counter(name for classic in classics for name, _ in classic.protocols)
+        if not any(known[name] == len(classics) for name, _ in asked.protocols):
+            why = "other members know none of these protocols"
+            raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
+        if asked.protocol_type != CONSUMER:
+            why = "the group has members of the consumer protocol"
+            raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
+        try:
+            return subscription_of(asked.protocols[0][1])  # It says the same for each of its protocols.
+        except WireError as error:
+            why = f"not a subscription: {error}"
+            raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why) from None
+
+    def _downgraded_for(self, asked: Joining, said: ConsumerProtocolSubscription) -> Any:
+        """Return the classic group in its place, if the last member of the new protocol comes back as a classic one."""
+        if asked.instance_id is None or asked.member_id or asked.instance_id not in self._instances:
+            return None
+        holder = self._instances[asked.instance_id]
+        if [each.id for each in self if not each.is_classic] != [holder]:
+            return None
+        return self._services.downgrade(self, frozenset(), _subscription(asked, said, None))
+
+    def _added(self, member_id: str) -> ConsumerMember:
+        member = self.members[member_id] = ConsumerMember(member_id)
+        member.measure(self.memory)
         return member
 
-    def _renamed(self, old: Member, member_id: str) -> Member:
-        """Let a static member that was started anew take the place of what it was before, with what that had."""
-        if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.subscription.classic:
+    def _renamed(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """Let a static member that was started anew take the place of its former self, with what that had."""
+        if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.is_classic:
             return old
         current, target, subscription = old.current, old.target, old.subscription
         other = self.members.get(member_id, old)
         if other is not old:
             self._forget(other)  # It is there already, and nobody has two places.
         if other is not old or self._is_assigning:
-            # Nobody has what that one had; what is being shared out knows no member of this id.
+            # Nobody has what that one had; the assignment that is being made knows no member of this id.
             self._look_at_topics(is_changed=True)
         self._forget(old)
         member = self._added(member_id)
@@ -288,233 +559,223 @@ class ConsumerGroup:
         self._set_current(member, current._replace(epoch=0, previous_epoch=0))
         return member
 
-    # What members say.
+    # Epochs, and the target assignment.
 
-    def _subscribe(self, member: Member, subscription: Subscription) -> None:
-        """Take note of what a member says of itself; a new epoch begins where others have to know."""
+    def _subscribe(self, member: ConsumerMember, subscription: Subscription) -> None:
+        """Take a subscription; a new epoch begins where it changes what others may read."""
         before = member.subscription
         self._set_subscription(member, subscription)
         is_changed = self.epoch == 0 or before.topics != subscription.topics
         if before.regex != subscription.regex:
-            # One that is not resolved yet makes an epoch when it is.
+            # One whose matches are not known yet makes an epoch when they are.
             is_changed |= not subscription.regex or subscription.regex in self.regexes
         self._look_at_topics(is_changed)
 
     def _look_at_topics(self, is_changed: bool = False) -> None:
-        """Begin an epoch if members want something else, or topics that they read are other ones by now."""
+        """Begin an epoch if subscriptions have changed, or topics that are read."""
         if not is_changed and not self._is_topic_changed:
             return
         self._is_topic_changed = False
-        metadata_hash = self._reading.hash
+        metadata_hash = self._topics_read.hash
         if is_changed or self._is_torn or metadata_hash != self.metadata_hash:
             self.metadata_hash, self._is_torn = metadata_hash, False
-            self._new_epoch()
-
-    def _new_epoch(self) -> None:
-        self.epoch += 1
-        self._put_epoch()
-
-    def _put_epoch(self) -> None:
-        self._put(records.group_key(self.id), records.group_value(self.epoch, self.metadata_hash))
+            self.epoch += 1
+            self._put_epoch()
 
     def _topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
         """Return the ids of the topics that a member wants to read and that are there."""
-        return self._reading.ids_of(subscription.topics, subscription.regex)
+        return self._topics_read.ids_of(subscription.topics, subscription.regex)
 
-    # From what members say to a target, and there.
+    async def _target(self, member: ConsumerMember, superseded: ErrorCode) -> None:
+        """Wait until there is a target for the present epoch.
+
+        Raise GroupError where the member or the group is gone by then, or `superseded` if the member asks again.
+        """
+        earlier = self._waiting_request(member)
+        waiting = _Waiting(self.epoch, self._services.replies.new(), superseded)
+        is_unknown = self._matches.is_unknown(member.subscription.regex)
+        (self._awaiting_topics if is_unknown else self._awaiting_target)[member] = waiting
+        if earlier is not None:
+            why = "the member has sent another request"
+            earlier.reply.deliver(GroupError(earlier.superseded, why))
+        self._settle()
+        await waiting.reply
+        if self._end_code:
+            raise GroupError(self._end_code, "")
+        if self.members.get(member.id) is not member:
+            why = f"{member.id} is not a member of group {self.id} any more"
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, why)
+
+    def _waiting_request(self, member: ConsumerMember) -> _Waiting | None:
+        """Return the request of a member that waits; it does no longer."""
+        return self._awaiting_topics.pop(member, None) or self._awaiting_target.pop(member, None)
 
     def _settle(self) -> None:
-        """Find the topics that match, share out what there is, and go on with the heartbeats that wait for it."""
+        """Have topics matched and partitions assigned, and go on with the requests for which there is a target."""
         if not self.is_dead:
-            self._matches.look(self._resolved)
+            self._matches.look(self._matched)
         if self.is_dead:
-            self._settle_all()
-        else:
-            self._settle_some()
-            if self.target_epoch < self.epoch and self._waiting.for_target and not self._is_assigning:
-                self._assign()
+            self._answer_all()
+            return
+        waiting = self._awaiting_target.items()
+        for member, request in list(takewhile(lambda each: each[1].epoch <= self.target_epoch, waiting)):
+            del self._awaiting_target[member]
+            self._extend_session(member)
+            request.reply.deliver(True)
+        if self.target_epoch < self.epoch and self._awaiting_target and not self._is_assigning:
+            self._assign()
 
-    def _wait(self, member: Member, go_on: Callable[[], None], supersede: Callable[[], None]) -> None:
-        """Go on when what there is by now is shared out. What a member has asked before it has asked in vain."""
-        earlier = self._waiting.pop(member)
-        is_unknown = self._matches.is_unknown(member.subscription.regex)
-        self._waiting.add(member, Awaiting(self.epoch, go_on, supersede), for_topics=is_unknown)
-        if earlier is not None:
-            earlier.supersede()
-        self._settle()
+    def _answer_all(self) -> None:
+        waiting = [*self._awaiting_topics.values(), *self._awaiting_target.values()]
+        self._awaiting_topics, self._awaiting_target = {}, {}
+        for request in waiting:
+            request.reply.deliver(True)
 
-    def _settle_some(self) -> None:
-        """Go on with those that wait for an epoch there is a target for, however many epochs came since: a few now."""
-        due = self._waiting.due(self.target_epoch, AT_ONCE + 1)
-        for member in due[:AT_ONCE]:
-            if waits := self._waiting.pop(member):
-                self._lives(member)
-                waits.go_on()
-        if len(due) > AT_ONCE and not self._settles_later:
-            self._settles_later = True
-            self._around.call_later(0, self._settle_more)
-
-    def _settle_more(self) -> None:
-        self._settles_later = False
-        self._settle()
-
-    def _settle_all(self) -> None:
-        """Tell everybody who waits that it is over."""
-        for waits in self._waiting.pop_all():
-            waits.go_on()
-
-    def _resolved(
-        self, news: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
+    def _matched(
+        self, matches: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
     ) -> None:
-        """Take note of the topics that match; those that are read by now make an epoch. Who has no room goes."""
+        """Take the topics that match; those that are read by now make an epoch. Members without room are removed."""
         if self._end_code:
             return
-        now_ms = self._around.now_ms()
-        for regex, topics in news.items():
-            value = records.regex_value(topics, now_ms)
-            self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
-            self._reading.match(regex, topics)
+        now_ms = self._services.clock.now_ms()
+        for regex, topics in matches.items():
+            value = written_value(
+                messages.ConsumerGroupRegularExpressionValue(
+                    topics=sorted(topics), version=0, timestamp=now_ms
+                )
+            )
+            self.writing.put(self._regex_key(regex), value if len(value) <= LARGEST_VALUE else None)
+            self._topics_read.match(regex, topics)
         if is_changed:
             self._look_at_topics(is_changed)
         if leaving := [member for member in self if member.subscription.regex in refused]:
-            for member in leaving:
-                member.why_gone = NO_ROOM_FOR_MATCHES
-            self._remove(leaving)
-        self._waiting.matched(self._matches.is_unknown, self.epoch)
+            why = (
+                "the regular expression matches more topics than there is memory for (group.state.max.bytes)"
+            )
+            self._remove(leaving, GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, why))
+        for member in list(self._awaiting_topics):
+            if not self._matches.is_unknown(member.subscription.regex):
+                request = self._awaiting_topics.pop(member)
+                self._awaiting_target[member] = request._replace(epoch=self.epoch)
         self._settle()
-        self._flush()
+        self.writing.flush()
 
     def _assign(self) -> None:
-        """Have what there is shared out among the members."""
-        self._is_assigning = True
+        """Make a target for the present epoch."""
         members = {member.id: Wanting(self._topic_ids(member.subscription), member.target) for member in self}
-        then = partial(self._assigned, self.epoch)
-        self._around.assign(self.id, self.assignor, members, self._reading.counts, then)
+        done = partial(self._assigned_later, self.epoch)
+        self._is_assigning = True
+        targets = self._services.assign(self.id, self.assignor, members, self._topics_read.counts, done)
+        if targets is not None:
+            self._assigned(self.epoch, targets)
+
+    def _assigned_later(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
+        if self._end_code:
+            return  # It is over, or the broker stops, and what it writes to may be closed.
+        self._assigned(epoch, targets)
+        self.writing.flush()
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False
-        if self._end_code:
-            return  # It is over, or the broker stops, and what it writes to may be closed.
         for member in self:
             # One that has joined since has none: there is another epoch by now.
             self._set_target(member, targets.get(member.id, NOTHING))
         self._put_target_epoch(epoch)
         self._settle()
-        self._flush()
 
-    def _put_target_epoch(self, epoch: int) -> None:
-        self.target_epoch = epoch
-        self._put(records.target_epoch_key(self.id), records.target_epoch_value(epoch))
+    # Members on their way to their targets.
 
-    def _bring_on(
-        self, member: Member, owned: Owned, before: Assignment | None, answer: Callable[[Answer], None]
-    ) -> None:
-        """Bring a member as far as it comes now, and tell it; `before` is what it knows that it has."""
-        if self._end_code:
-            answer(Answer(self._end_code))
-            return
-        if self.members.get(member.id) is not member:
-            why = f"{member.id} is not a member of group {self.id} any more"
-            refused = member.why_gone or Refused(ErrorCode.UNKNOWN_MEMBER_ID, why)
-            answer(Answer(refused.code, str(refused)))
-            return
-        self._reconcile(member, owned)
-        current = member.current
-        assigned = None if current.assigned == before else current.assigned
-        told = Answer(ErrorCode.NONE, None, member.id, current.epoch, assigned)
-        self._flush(lambda code: answer(Answer(code) if code else told))
-
-    def _reconcile(self, member: Member, owned: Owned) -> None:
+    def _reconcile(self, member: ConsumerMember, owned: Owned) -> None:
+        """Bring a member as far as it comes now."""
+        subscribed = self._topic_ids(member.subscription)
         current = reconciled(
-            member.current,
-            member.target,
-            self.target_epoch,
-            self._topic_ids(member.subscription),
-            owned,
-            self._owners.is_free,
+            member.current, member.target, self.target_epoch, subscribed, owned, self._owners.is_free
         )
         self._set_current(member, current)
 
-    def _is_settled(self, member: Member) -> bool:
-        return member.current.progress is Progress.STABLE and member.current.epoch == self.target_epoch
+    def _is_revoking(self, member: ConsumerMember) -> bool:
+        return member.current.progress is Progress.UNREVOKED_PARTITIONS
 
-    # Who goes.
+    def _expect_revocation(self, member: ConsumerMember) -> None:
+        """Wait for a member that has to give up partitions; one that has left for a while has given up all of them."""
+        if member.current.revoking and not member.is_classic:
+            over = partial(self._revocation_over, member, member.current.epoch)
+            member.rebalance_timer = self._after_rebalance_timeout(member, over)
 
-    def _remove(self, leaving: list[Member], then: Callable[[ErrorCode], None] | None = None) -> None:
-        """Take out members, and go on when that is on disk.
+    def _revocation_over(self, member: ConsumerMember, epoch: int) -> None:
+        member.rebalance_timer = None
+        if member.current.epoch == epoch and self._is_revoking(member):
+            self._expire(member)
 
-        Where all others speak the classic protocol, the group becomes a classic one.
-        """
+    def _expect_join(self, member: ConsumerMember) -> None:
+        """Wait for a classic member that was told to join again."""
+        if member.join_timer is None:
+            member.join_timer = self._after_rebalance_timeout(member, partial(self._expire, member))
+
+    def _expect_sync(self, member: ConsumerMember) -> None:
+        _cancel(member.sync_timer)
+        member.sync_timer = self._after_rebalance_timeout(member, partial(self._expire, member))
+
+    def _after_rebalance_timeout(self, member: ConsumerMember, over: Any) -> Timer:
+        return self._services.timers.call_later(max(member.subscription.rebalance_timeout_ms, 0), over)
+
+    def _extend_session(self, member: ConsumerMember) -> None:
+        classic = member.subscription.classic
+        own_ms = self._services.config.group_consumer_session_timeout_ms
+        if member.session is None:
+            member.session = SessionTimer(self._services, partial(self._session_expired, member))
+        member.session.extend(own_ms if classic is None else classic.session_timeout_ms)
+
+    def _session_expired(self, member: ConsumerMember) -> None:
+        if member in self._awaiting_topics or member in self._awaiting_target:
+            self._extend_session(member)  # It cannot be late: the answer to its last heartbeat is.
+        else:
+            self._expire(member)
+
+    def _expire(self, member: ConsumerMember) -> None:
+        """Remove a member that was waited for long enough."""
+        if self.members.get(member.id) is member and not self._end_code:
+            self._remove([member])
+            self._settle()
+            self.writing.flush()
+
+    def _remove(self, leaving: list[ConsumerMember], why: GroupError | None = None) -> None:
+        """Remove members, and answer those that wait. Where only classic members stay, the group becomes classic."""
         gone = frozenset(member.id for member in leaving)
         staying = [member for member in self if member.id not in gone]
-        is_mixed = any(member.subscription.classic is None for member in leaving)
-        is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if not (is_classic and self._around.downgrade(self, gone, None)):
+        are_classic = bool(staying) and all(member.is_classic for member in staying)
+        is_classic = are_classic and not all(member.is_classic for member in leaving)
+        if not (is_classic and self._services.downgrade(self, gone, None)):
             for member in leaving:
-                self._forget(member)
+                self._forget(member, why)
             self._is_topic_changed = False
             self._look_at_topics(is_changed=True)
-        self._flush(then)
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: ConsumerMember, why: GroupError | None = None) -> None:
         self._owners.drop(member)
-        self._put(records.current_key(self.id, member.id), None)
-        self._put(records.target_key(self.id, member.id), None)
-        self._put(records.member_key(self.id, member.id), None)
+        for key in (
+            messages.ConsumerGroupCurrentMemberAssignmentKey,
+            messages.ConsumerGroupTargetAssignmentMemberKey,
+            messages.ConsumerGroupMemberMetadataKey,
+        ):
+            self._put_of_member(key, member, None)
         self._count_regex(member.subscription.regex, -1)
         del self.members[member.id]
         self._forget_instance(member.id, member.subscription.instance_id)
-        self._reading.count(member.subscription.topics, -1)
+        self._topics_read.count(member.subscription.topics, -1)
         member.cancel_timers()
-        self.taken.add(member.host, -member.size_bytes)
-        if (waiting := self._waiting.pop(member)) is not None:
-            waiting.go_on()
+        self.memory.add(member.host, -member.size_bytes)
+        if (waiting := self._waiting_request(member)) is not None:
+            waiting.reply.deliver(True if why is None else GroupError(why.code, str(why)))
 
     def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
         """Have an instance be nobody, unless it is another member by now."""
         if instance_id is not None and self._instances.get(instance_id) == member_id:
             del self._instances[instance_id]
 
-    def _lives(self, member: Member) -> None:
-        """Expect the next sign of life within the session's timeout; to be heard of costs no timer."""
-        classic = member.subscription.classic
-        timeout_ms = self._around.session_timeout_ms if classic is None else classic.session_timeout_ms
-        member.deadline_ms = self._around.monotonic_ms() + timeout_ms
-        if member.session_timer is None:
-            member.session_timer = self._around.call_later(timeout_ms, partial(self._session_over, member))
+    # What is kept, in memory and on disk.
 
-    def _session_over(self, member: Member) -> None:
-        left_ms = member.deadline_ms - self._around.monotonic_ms()
-        member.session_timer = None
-        if member in self._waiting:
-            self._lives(member)  # It cannot be late: the answer to its last heartbeat is.
-        elif left_ms > 0:
-            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
-        else:
-            self._expire(member)
-
-    def _expire(self, member: Member) -> None:
-        """Take out a member that was waited for long enough."""
-        if self.members.get(member.id) is member and not self._end_code:
-            self._remove([member])
-            self._settle()
-
-    def _revocation_over(self, member: Member, epoch: int) -> None:
-        member.rebalance_timer = None
-        if member.current.epoch == epoch and member.current.progress is Progress.UNREVOKED_PARTITIONS:
-            self._expire(member)
-
-    # What is kept of it, in memory and on disk.
-
-    def member(self, member_id: str, instance_id: str | None) -> Member | None:
-        """Return a member by its id, or else by its instance's."""
-        return self.members.get(member_id or self._instances.get(instance_id or "", ""))
-
-    def __iter__(self) -> Iterator[Member]:
-        """Yield the members."""
-        return iter(self.members.values())
-
-    def _set_subscription(self, member: Member, subscription: Subscription) -> None:
+    def _set_subscription(self, member: ConsumerMember, subscription: Subscription) -> None:
         before = member.subscription
         if subscription == before:
             return
@@ -526,75 +787,115 @@ class ConsumerGroup:
             self._count_regex(subscription.regex, 1)
             self._count_regex(before.regex, -1)
         if before.topics != subscription.topics:
-            self._reading.count(subscription.topics, 1)
-            self._reading.count(before.topics, -1)
-        self._put(records.member_key(self.id, member.id), records.member_value(subscription))
-        member.measure(self.taken)
+            self._topics_read.count(subscription.topics, 1)
+            self._topics_read.count(before.topics, -1)
+        self._put_of_member(messages.ConsumerGroupMemberMetadataKey, member, member_value(subscription))
+        member.measure(self.memory)
 
     def _count_regex(self, regex: str, more: int) -> None:
         if not regex:
             return
         if self._matches.count(regex, more):
-            self._put(records.regex_key(self.id, regex), None)
-        self._reading.match(regex, self.regexes.get(regex))
+            self.writing.put(self._regex_key(regex), None)
+        self._topics_read.match(regex, self.regexes.get(regex))
 
-    def _set_target(self, member: Member, target: Assignment) -> None:
+    def _set_target(self, member: ConsumerMember, target: Assignment) -> None:
         if target != member.target:
             member.target = target
-            self._put(records.target_key(self.id, member.id), records.target_value(target))
-            member.measure(self.taken)
+            key = messages.ConsumerGroupTargetAssignmentMemberKey
+            self._put_of_member(key, member, target_value(target))
+            member.measure(self.memory)
 
-    def _set_current(self, member: Member, current: Current) -> None:
+    def _set_current(self, member: ConsumerMember, current: Current) -> None:
         if current == member.current:
             return
         self._owners.drop(member)
         member.current = current
         self._owners.take(member)
-        self._put(records.current_key(self.id, member.id), records.current_value(current))
-        member.measure(self.taken)
-        if member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
-            member.rebalance_timer = None
+        key = messages.ConsumerGroupCurrentMemberAssignmentKey
+        self._put_of_member(key, member, current_value(current))
+        member.measure(self.memory)
+        _cancel(member.rebalance_timer)
+        member.rebalance_timer = None
         self._expect_revocation(member)
 
-    def _expect_revocation(self, member: Member) -> None:
-        """Wait for a member that is to give up; one that has left for a while has given up all of that."""
-        if not member.current.revoking or member.subscription.classic is not None:
-            return
-        timeout_ms = max(member.subscription.rebalance_timeout_ms, 0)
-        late = partial(self._revocation_over, member, member.current.epoch)
-        member.rebalance_timer = self._around.call_later(timeout_ms, late)
+    def _put_of_member(self, key: Any, member: ConsumerMember, value: Any) -> None:
+        """Have a record of a member written, or taken back."""
+        written = None if value is None else written_value(value)
+        self.writing.put(written_key(key(group_id=self.id, member_id=member.id)), written)
 
-    def _flush(self, then: Stored | None = None) -> None:
-        """Have what has changed stored, and go on when it is on disk."""
-        self.writing.flush(then)
+    def _put_epoch(self) -> None:
+        value = messages.ConsumerGroupMetadataValue(epoch=self.epoch, metadata_hash=self.metadata_hash)
+        key = messages.ConsumerGroupMetadataKey(group_id=self.id)
+        self.writing.put(written_key(key), written_value(value))
 
-    def restore(self, key: "records.Key", value: "records.Value | None") -> None:
-        """Be as it was stored, record by record; `begin` has it served. Any thread."""
-        records.restore(self, key, value)
+    def _put_target_epoch(self, epoch: int) -> None:
+        self.target_epoch = epoch
+        value = messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
+        key = messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=self.id)
+        self.writing.put(written_key(key), written_value(value))
 
-    def restored_member(self, member_id: str) -> Member:
-        """Return a member, or make one, without a word about it. Any thread."""
-        return self.members.setdefault(member_id, Member(member_id))
+    def _regex_key(self, regex: str) -> bytes:
+        return written_key(
+            messages.ConsumerGroupRegularExpressionKey(group_id=self.id, regular_expression=regex)
+        )
 
-    def begin(self) -> None:
-        """Be served again: expect heartbeats of those that were members when the group was stored."""
-        for member in self:
-            said = member.subscription
-            if said.instance_id is not None:
-                self._instances[said.instance_id] = member.id
-            self._count_regex(said.regex, 1)
-            self._reading.count(said.topics, 1)
-            # Whatever was written: nobody has what another one has.
-            assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
-            member.current = member.current._replace(assigned=assigned, revoking=revoking)
-            self._owners.take(member)
-            member.measure(self.taken)
-            self._lives(member)
-            self._expect_revocation(member)
-        self._matches.begin()
-        # Topics may have changed after the last record.
-        self._is_topic_changed = True
-        if not records.is_whole(self, self._topic_ids, self._reading.counts.items()):
-            self._is_torn = True
-            self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))
+    async def _flushed(self) -> None:
+        """Have what has changed stored; raise GroupError if that, or what was stored before, cannot be put on disk."""
+        reply = self._services.replies.new()
+        self.writing.flush(reply.deliver)
+        if code := await reply:
+            raise GroupError(code, "")
+
+    def _ids_of(self, partitions: Iterable[ProtocolTopicPartitions]) -> dict[bytes, frozenset[int]]:
+        found = ((self._services.topic(each.topic), each.partitions) for each in partitions)
+        return owned_of((topic[0], indexes) for topic, indexes in found if topic is not None)
+
+
+def is_too_large(protocols: Protocols) -> bool:
+    """Tell whether what a classic member says cannot be stored of a member of a consumer group."""
+    # It is one record, for all of the protocols, and the topics are stored by themselves as well.
+    topics_bytes = max((len(metadata) for _, metadata in protocols), default=0)
+    return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > METADATA_BYTES_MAX
+
+
+def check_room(group_id: str, count: int, services: Services) -> None:
+    """Refuse one more member than a consumer group may have."""
+    max_size = services.config.group_consumer_max_size
+    if count >= max_size:
+        why = f"The consumer group has reached its maximum capacity of {max_size} members. (group {group_id})"
+        raise GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, why)
+
+
+def check_regex(regex: str | None) -> None:
+    """Refuse a regular expression that is not valid, or too large."""
+    problem = topic_patterns.problem(regex) if regex else None
+    if problem is not None:
+        raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+
+
+def _cancel(timer: Timer | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _epoch_problem(member: ConsumerMember | None, epoch: int) -> ErrorCode:
+    """Return why a member of that epoch may not commit, or be told what was committed; None is no member."""
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if epoch == member.current.epoch:
+        return ErrorCode.NONE
+    return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def _subscription(asked: Joining, said: ConsumerProtocolSubscription, rack_id: str | None) -> Subscription:
+    """Return the subscription of a classic member; the rack is the known one where it says none."""
+    return Subscription(
+        instance_id=asked.instance_id,
+        rack_id=said.rack_id if said.rack_id is not None else rack_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        topics=frozenset(said.topics),
+        rebalance_timeout_ms=asked.rebalance_timeout_ms,
+        classic=Classic(asked.session_timeout_ms, tuple(asked.protocols)),
+    )

@@ -1,7 +1,16 @@
-"""A member of a consumer group, and its way from what it has to what it is to read (KIP-848, "Assignment Process").
+"""A member of a consumer group, and its way from the assignment it has to its target (KIP-848).
 
-Pure: nothing here is changed, what becomes of a member is a new value. Invariant: a member gives up before it gets, and
-gets only what nobody else has.
+`reconciled` is the way, as a pure function. Its table, for a member that reports what it owns:
+
+    progress              condition                              becomes               epoch
+    STABLE                is in the target's epoch               STABLE                same
+    any                   owns what is not in its target         UNREVOKED_PARTITIONS  same
+    UNREVOKED_PARTITIONS  still owns what it has to give up      UNREVOKED_PARTITIONS  same
+    any other             others still have parts of its target  UNRELEASED_PARTITIONS the target's
+    any other             its whole target is free               STABLE                the target's
+
+Whatever the progress, what is no longer subscribed to, or is gone, is taken away at once. So a member gives up before
+it gets, and gets only what nobody else has.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,27 +18,23 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from tidelog.broker.groups.assignors import Assignment
-
-__all__ = [
-    "LEAVES",
-    "LEAVES_FOR_A_WHILE",
-    "NEW",
-    "NOTHING",
-    "Classic",
-    "Current",
-    "Progress",
-    "Subscription",
-    "indexes_in",
-    "is_within",
-    "reconciled",
-    "without",
-]
+from tidelog.broker.groups.classic_member import protocols_bytes
+from tidelog.broker.groups.memory import GroupMemory, text_bytes
+from tidelog.broker.groups.services import GroupError, SessionTimer
+from tidelog.broker.timers import Timer
+from tidelog.protocol.error_codes import ErrorCode
 
 # The epochs by which a member says that it leaves, and that its instance will come back.
 LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = -2
+# What a member takes in memory, about, beside its subscription; a partition that it has.
+MEMBER_BYTES: Final = 1600
+PARTITION_BYTES: Final = 250
 
 NOTHING: Final[Assignment] = {}
+
+# What a member says it owns; None where that has not changed since it last said so.
+Owned = Mapping[bytes, Iterable[int]] | None
 
 
 class Progress(IntEnum):
@@ -61,9 +66,52 @@ class Subscription(NamedTuple):
     assignor: str | None = None
     classic: Classic | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        names = (self.regex, self.client_id, self.client_host, self.instance_id or "", self.rack_id or "")
+        protocols = () if self.classic is None else self.classic.protocols
+        return sum(map(text_bytes, (*names, *self.topics))) + protocols_bytes(protocols)
+
+
+class Heartbeat(NamedTuple):
+    """What a heartbeat says; None is what has not changed."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Owned = None
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether it leaves nothing out: the member may not know what it was told last."""
+        says_topics = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+
+    def subscription(self, before: Subscription) -> Subscription:
+        """Return what the member says of itself by now."""
+        timeout_ms = self.rebalance_timeout_ms
+        return Subscription(
+            instance_id=before.instance_id if self.instance_id is None else self.instance_id,
+            rack_id=before.rack_id if self.rack_id is None else self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            topics=before.topics if self.topics is None else self.topics,
+            regex=before.regex if self.regex is None else self.regex,
+            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
+            assignor=before.assignor if self.assignor is None else self.assignor,
+        )
+
 
 class Current(NamedTuple):
-    """What a member has, and as of which epoch."""
+    """The assignment that a member has, and as of which epoch."""
 
     epoch: int
     previous_epoch: int
@@ -78,8 +126,128 @@ class Current(NamedTuple):
 
 NEW: Final = Current(0, 0, Progress.STABLE, NOTHING, NOTHING)
 
-# What a member says it has; None where it has not changed since it last said so.
-Owned = Mapping[bytes, Iterable[int]] | None
+
+class ConsumerMember:
+    """A member: its subscription, its target, how far it has come, and what is waited for."""
+
+    __slots__ = (
+        "current",
+        "host",
+        "id",
+        "join_timer",
+        "measured",
+        "rebalance_timer",
+        "session",
+        "size_bytes",
+        "subscription",
+        "sync_timer",
+        "target",
+    )
+
+    def __init__(self, member_id: str) -> None:
+        self.id = member_id
+        self.subscription = Subscription()
+        self.target: Assignment = NOTHING
+        self.current = NEW
+        self.size_bytes = 0
+        self.measured: tuple[Subscription | None, int] = None, 0  # a subscription, and its size
+        self.host = ""  # that its memory is charged to
+        self.session: SessionTimer | None = None
+        self.rebalance_timer: Timer | None = None
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.subscription.classic is not None
+
+    def measure(self, memory: GroupMemory) -> None:
+        """Count about how much it takes in memory."""
+        subscription = self.subscription
+        if self.measured[0] is not subscription:
+            self.measured = subscription, subscription.size_bytes
+        size_bytes = MEMBER_BYTES + 2 * text_bytes(self.id) + self.measured[1]
+        for assignment in (self.target, self.current.assigned, self.current.revoking):
+            size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
+        memory.add(self.host, -self.size_bytes)
+        self.host, self.size_bytes = subscription.client_host, size_bytes
+        memory.add(self.host, size_bytes)
+
+    def cancel_timers(self) -> None:
+        """Wait for nothing of it any more."""
+        for timer in (self.session, self.rebalance_timer, self.join_timer, self.sync_timer):
+            if timer is not None:
+                timer.cancel()
+        self.session = self.rebalance_timer = self.join_timer = self.sync_timer = None
+
+    def check_epoch(self, heartbeat: Heartbeat) -> None:
+        """Fence the member if its epoch is not the one it was told, or the one before if that answer was lost."""
+        epoch, known = heartbeat.epoch, self.current
+        is_lost = epoch == known.previous_epoch and is_within(heartbeat.owned, known.assigned)
+        if epoch > known.epoch or (epoch < known.epoch and not is_lost):
+            raise GroupError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The consumer group member has a {'greater' if epoch > known.epoch else 'smaller'} member epoch "
+                f"({epoch}) than the one known by the group coordinator ({known.epoch}). The member must abandon all "
+                "its partitions and rejoin.",
+            )
+
+    def given_of(self, owned: Owned) -> dict[bytes, frozenset[int]] | None:
+        """Return what the member was given of what it says it owns. What else it names may be much."""
+        if owned is None:
+            return None
+        assigned, revoking = self.current.assigned, self.current.revoking
+        return {
+            topic: (assigned.get(topic, frozenset()) | revoking.get(topic, frozenset())).intersection(indexes)
+            for topic, indexes in owned.items()
+            if topic in assigned or topic in revoking
+        }
+
+
+class Owners:
+    """Who has each partition of a group, also while it has to give it up."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[bytes, int], str] = {}  # their ids
+
+    def is_free(self, topic: bytes, index: int) -> bool:
+        """Tell whether nobody has a partition."""
+        return (topic, index) not in self._members
+
+    def are_free_for(self, member: ConsumerMember, assignment: Assignment) -> bool:
+        """Tell whether nobody but this member has any of these."""
+        partitions = indexes_in(assignment)
+        return all(self._members.get(partition, member.id) == member.id for partition in partitions)
+
+    def free_of(self, assignment: Assignment) -> Assignment:
+        """Return what of an assignment nobody has."""
+        free = {
+            topic: frozenset(index for index in indexes if self.is_free(topic, index))
+            for topic, indexes in assignment.items()
+        }
+        return {topic: indexes for topic, indexes in free.items() if indexes}
+
+    def drop(self, member: ConsumerMember) -> None:
+        """Free what a member has."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                if self._members.get(partition) == member.id:
+                    del self._members[partition]
+
+    def take(self, member: ConsumerMember) -> None:
+        """Note what a member has; nobody else has any of it."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                assert self._members.setdefault(partition, member.id) == member.id, partition
+
+
+def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
+    """Return what a member says it owns, by topic. However often one is named, the work grows with what is said."""
+    owned: dict[bytes, set[int]] = {}
+    for topic, indexes in topic_partitions:
+        owned.setdefault(topic, set()).update(indexes)
+    return {topic: frozenset(indexes) for topic, indexes in owned.items()}
 
 
 def reconciled(
@@ -100,11 +268,11 @@ def reconciled(
 
     target = {topic: indexes for topic, indexes in target.items() if topic in subscribed}
     kept = _both(assigned, target)
-    to_revoke = without(assigned, kept)
+    to_revoke = _without(assigned, kept)
     if to_revoke and _has_some(owned, to_revoke):
         return current.at(current.epoch, Progress.UNREVOKED_PARTITIONS, kept, to_revoke)
     # What the member has given up itself just now is free for it, should it be given back.
-    wanted = without(target, kept)
+    wanted = _without(target, kept)
     free = {
         topic: frozenset(
             index for index in indexes if is_free(topic, index) or index in current.revoking.get(topic, ())
@@ -121,7 +289,7 @@ def _restricted(current: Current, subscribed: frozenset[bytes], owned: Owned) ->
     kept = {topic: indexes for topic, indexes in current.assigned.items() if topic in subscribed}
     if len(kept) == len(current.assigned):
         return current
-    to_revoke = _together(current.revoking, without(current.assigned, kept))
+    to_revoke = _together(current.revoking, _without(current.assigned, kept))
     if _has_some(owned, to_revoke):
         return current.at(current.epoch, Progress.UNREVOKED_PARTITIONS, kept, to_revoke)
     return current.at(current.epoch, current.progress, kept, current.revoking)
@@ -141,7 +309,7 @@ def _has_some(owned: Owned, revoking: Assignment) -> bool:
     return any(not revoking.get(topic, frozenset()).isdisjoint(indexes) for topic, indexes in owned.items())
 
 
-def without(assignment: Assignment, other: Assignment) -> Assignment:
+def _without(assignment: Assignment, other: Assignment) -> Assignment:
     """Return what is in the first and not in the other."""
     left = {topic: indexes - other.get(topic, frozenset()) for topic, indexes in assignment.items()}
     return {topic: indexes for topic, indexes in left.items() if indexes}

@@ -1,29 +1,39 @@
-"""What is stored of a consumer group, record by record, and a group as its records say.
+"""The state of a consumer group as records of `__consumer_offsets`, in Kafka's formats, and back.
 
-Owns what becomes of the parts of a group in Kafka's formats. A record of a member may come before or after those of its
-group: each makes what it speaks of, and a null takes only that back.
+A record of a member may come before or after those of its group: each makes what it speaks of, and a tombstone takes
+only that back.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer_member import (
     NEW,
     NOTHING,
     Classic,
+    ConsumerMember,
     Current,
     Progress,
     Subscription,
     indexes_in,
 )
-from tidelog.broker.groups.consumer_parts import Member
-from tidelog.protocol.coordinator import consumer_forms as forms
-from tidelog.protocol.coordinator import consumer_group as messages
-from tidelog.protocol.coordinator.consumer_forms import ConsumerKey as Key
-from tidelog.protocol.coordinator.consumer_forms import ConsumerValue as Value
-
-__all__ = ["Key", "Value", "is_whole", "restore"]
+from tidelog.protocol.coordinator import messages
+from tidelog.protocol.coordinator.messages import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from tidelog.protocol.coordinator.records import written_key
 
 
 class Restorable(Protocol):
@@ -32,46 +42,28 @@ class Restorable(Protocol):
     epoch: int
     target_epoch: int
     metadata_hash: int
-    members: dict[str, Member]
+    members: dict[str, ConsumerMember]
 
     @property
     def regexes(self) -> dict[str, frozenset[str]]:
         """The topics that match, by regular expression."""
 
-    def restored_member(self, member_id: str) -> Member:
-        """Return a member, made if it is not there."""
-
 
 _KNOWN: Final = {each.value for each in Progress}
 
 
-def group_key(group: str) -> bytes:
-    """Return the key of a group."""
-    return forms.written_key(messages.ConsumerGroupMetadataKey(group_id=group))
-
-
-def group_value(epoch: int, metadata_hash: int) -> bytes:
-    """Return what is stored of a group."""
-    return forms.written_value(messages.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
-
-
-def member_key(group: str, member_id: str) -> bytes:
-    """Return the key of a member."""
-    return forms.written_key(messages.ConsumerGroupMemberMetadataKey(group_id=group, member_id=member_id))
-
-
-def member_value(said: Subscription) -> bytes:
-    """Return what is stored of what a member says of itself."""
-    classic = said.classic
-    value = messages.ConsumerGroupMemberMetadataValue(
-        instance_id=said.instance_id,
-        rack_id=said.rack_id,
-        client_id=said.client_id,
-        client_host=said.client_host,
-        subscribed_topic_names=sorted(said.topics),
-        subscribed_topic_regex=said.regex,
-        rebalance_timeout_ms=said.rebalance_timeout_ms,
-        server_assignor=said.assignor,
+def member_value(subscription: Subscription) -> ConsumerGroupMemberMetadataValue:
+    """Return what is stored of a member's subscription."""
+    classic = subscription.classic
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topics),
+        subscribed_topic_regex=subscription.regex,
+        rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        server_assignor=subscription.assignor,
         classic_member_metadata=None
         if classic is None
         else messages.ClassicMemberMetadata(
@@ -81,77 +73,26 @@ def member_value(said: Subscription) -> bytes:
             ],
         ),
     )
-    return forms.written_value(value)
 
 
-def target_epoch_key(group: str) -> bytes:
-    """Return the key of a target assignment's epoch."""
-    return forms.written_key(messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=group))
-
-
-def target_epoch_value(epoch: int) -> bytes:
-    """Return what is stored of a target assignment as a whole."""
-    return forms.written_value(messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
-
-
-def target_key(group: str, member_id: str) -> bytes:
-    """Return the key of a member's target."""
-    return forms.written_key(
-        messages.ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member_id)
-    )
-
-
-def target_value(target: Assignment) -> bytes:
+def target_value(target: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
     """Return what is stored of a member's target."""
     partitions = [
         messages.TopicPartition(topic_id=topic, partitions=sorted(indexes))
         for topic, indexes in sorted(target.items())
     ]
-    return forms.written_value(messages.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions))
+    return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=partitions)
 
 
-def current_key(group: str, member_id: str) -> bytes:
-    """Return the key of what a member has."""
-    return forms.written_key(
-        messages.ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id)
-    )
-
-
-def current_value(current: Current) -> bytes:
-    """Return what is stored of what a member has."""
-    value = messages.ConsumerGroupCurrentMemberAssignmentValue(
+def current_value(current: Current) -> ConsumerGroupCurrentMemberAssignmentValue:
+    """Return what is stored of the assignment that a member has."""
+    return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
         state=current.progress,
         assigned_partitions=_partitions(current.assigned),
         partitions_pending_revocation=_partitions(current.revoking),
     )
-    return forms.written_value(value)
-
-
-def regex_key(group: str, regex: str) -> bytes:
-    """Return the key of a regular expression."""
-    return forms.written_key(
-        messages.ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex)
-    )
-
-
-def regex_value(topics: frozenset[str], now_ms: int) -> bytes:
-    """Return what is stored of the topics that match."""
-    value = messages.ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=0, timestamp=now_ms)
-    return forms.written_value(value)
-
-
-def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) -> dict[bytes, None]:
-    """Return the keys of all that is stored of a group, in the order in which Kafka's replay has them taken back."""
-    ids = list(member_ids)
-    keys = [current_key(group, member_id) for member_id in ids]
-    keys += [target_key(group, member_id) for member_id in ids]
-    keys.append(target_epoch_key(group))
-    keys += [member_key(group, member_id) for member_id in ids]
-    keys += [regex_key(group, regex) for regex in regexes]
-    keys.append(group_key(group))
-    return dict.fromkeys(keys)
 
 
 def _partitions(assignment: Assignment) -> list[messages.TopicPartitions]:
@@ -161,29 +102,55 @@ def _partitions(assignment: Assignment) -> list[messages.TopicPartitions]:
     ]
 
 
-def restore(group: Restorable, key: Key, value: Value | None) -> None:
-    """Have a group be as one more record says."""
+def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) -> dict[bytes, None]:
+    """Return what takes back all that is stored of a group, in the order that Kafka's replay needs."""
+    ids = list(member_ids)
+    keys: list[Any] = [
+        *(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=each) for each in ids),
+        *(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=each) for each in ids),
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group),
+        *(ConsumerGroupMemberMetadataKey(group_id=group, member_id=each) for each in ids),
+        *(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=each) for each in regexes),
+        ConsumerGroupMetadataKey(group_id=group),
+    ]
+    return dict.fromkeys(map(written_key, keys))
+
+
+def restore(group: Restorable, key: Any, value: Any) -> None:
+    """Change a group as one more record says; a value of None is a tombstone."""
     match key, value:
-        case messages.ConsumerGroupMetadataKey(), messages.ConsumerGroupMetadataValue():
+        case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-        case (
-            messages.ConsumerGroupTargetAssignmentMetadataKey(),
-            messages.ConsumerGroupTargetAssignmentMetadataValue(),
-        ):
+        case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
             group.target_epoch = value.assignment_epoch
-        case messages.ConsumerGroupRegularExpressionKey(), messages.ConsumerGroupRegularExpressionValue():
+        case ConsumerGroupRegularExpressionKey(), ConsumerGroupRegularExpressionValue():
             group.regexes[key.regular_expression] = frozenset(value.topics)
-        case messages.ConsumerGroupRegularExpressionKey(), None:
+        case ConsumerGroupRegularExpressionKey(), None:
             group.regexes.pop(key.regular_expression, None)
-        case messages.ConsumerGroupMemberMetadataKey(), None:
+        case ConsumerGroupMemberMetadataKey(), None:
             group.members.pop(key.member_id, None)
         case (
-            messages.ConsumerGroupMemberMetadataKey()
-            | messages.ConsumerGroupTargetAssignmentMemberKey()
-            | messages.ConsumerGroupCurrentMemberAssignmentKey(),
+            ConsumerGroupMemberMetadataKey()
+            | ConsumerGroupTargetAssignmentMemberKey()
+            | ConsumerGroupCurrentMemberAssignmentKey(),
             _,
         ) if value is not None or key.member_id in group.members:
-            _restore_member(group.restored_member(key.member_id), value, key)
+            member = group.members.setdefault(key.member_id, ConsumerMember(key.member_id))
+            _restore_member(member, key, value)
+
+
+def _restore_member(member: ConsumerMember, key: Any, value: Any) -> None:
+    match key, value:
+        case _, ConsumerGroupMemberMetadataValue():
+            member.subscription = _subscription(value)
+        case _, ConsumerGroupTargetAssignmentMemberValue():
+            member.target = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+        case _, ConsumerGroupCurrentMemberAssignmentValue():
+            member.current = _current(value)
+        case ConsumerGroupTargetAssignmentMemberKey(), None:
+            member.target = NOTHING
+        case ConsumerGroupCurrentMemberAssignmentKey(), None:
+            member.current = NEW
 
 
 def is_whole(
@@ -208,21 +175,7 @@ def is_whole(
     return all((topic, index) in shared for topic, count in topics for index in range(count))
 
 
-def _restore_member(member: Member, value: Value | None, key: Key) -> None:
-    match value:
-        case messages.ConsumerGroupMemberMetadataValue():
-            member.subscription = _subscription(value)
-        case messages.ConsumerGroupTargetAssignmentMemberValue():
-            member.target = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
-        case messages.ConsumerGroupCurrentMemberAssignmentValue():
-            member.current = _current(value)
-        case None if isinstance(key, messages.ConsumerGroupTargetAssignmentMemberKey):
-            member.target = NOTHING
-        case None if isinstance(key, messages.ConsumerGroupCurrentMemberAssignmentKey):
-            member.current = NEW
-
-
-def _subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subscription:
+def _subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
     classic = value.classic_member_metadata
     return Subscription(
         instance_id=value.instance_id,
@@ -242,7 +195,7 @@ def _subscription(value: messages.ConsumerGroupMemberMetadataValue) -> Subscript
     )
 
 
-def _current(value: messages.ConsumerGroupCurrentMemberAssignmentValue) -> Current:
+def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
     return Current(
         value.member_epoch,
         value.previous_member_epoch,

@@ -1,40 +1,34 @@
-"""The groups by their ids, and all that a handler may ask of them.
+"""The groups by their ids, and what handlers ask of them.
 
-Owns which groups there are, and what they may hold in memory. What a group has become is answered once it is on disk
-(`storing`), what was committed too. What is in memory is what the log says at its end, so an offset can be read as soon
-as it is written, as a record can; where it cannot be put on disk, what was before is told again.
-Event loop only, but for the replay at the start.
+Owns which groups there are, what they have committed, and what they may hold in memory. What is in memory is what the
+log says at its end: an offset can be read as soon as it is written, as a record can, and where it cannot be put on disk
+the one before counts again (`take_back`). Event loop only, but for the loading at the start.
 
-There are two kinds, `ClassicGroup` and, for the protocol of KIP-848, `MixedGroup`; offsets do not know which. A group
-becomes one of the other kind as its members ask for it (`group.consumer.migration.policy`).
+There are two kinds of groups, `ClassicGroup` and `ConsumerGroup`; offsets are the same for both. A group becomes one of
+the other kind as its members ask for it (`migration`).
 """
 
 import asyncio
 import logging
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
-from typing import Any
+from itertools import islice
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.flusher import Flusher
-from tidelog.broker.groups import consumers
+from tidelog.broker.flusher import ANSWER_BYTES, Flusher
+from tidelog.broker.groups import migration
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.consumer_member import Subscription
-from tidelog.broker.groups.consumer_parts import Beat, Refused
-from tidelog.broker.groups.consumers import is_dead, is_empty
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.consumer_member import Heartbeat, Subscription
+from tidelog.broker.groups.loading import Group, load
+from tidelog.broker.groups.log import RECORD_BYTES, Entry, GroupLog
 from tidelog.broker.groups.making_room import Idle, is_idle
-from tidelog.broker.groups.member import Surroundings
 from tidelog.broker.groups.memory import Memory, group_bytes
-from tidelog.broker.groups.mixed import MixedGroup
-from tidelog.broker.groups.offsets import Committed, GroupOffsets
-from tidelog.broker.groups.offsets_log import Entry, Replayed, replay
-from tidelog.broker.groups.storing import RECORD_BYTES, Storing
-from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
+from tidelog.broker.groups.offsets import Committed, Expiry, GroupOffsets
+from tidelog.broker.groups.services import TURN_S, GroupError, Replies, Services
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
@@ -58,7 +52,6 @@ LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 # Where no group can give way, the next look for one comes no sooner than this.
 MAKE_ROOM_AGAIN_MS = 1000
 
-Group = ClassicGroup | MixedGroup
 # Topic, partition, what was committed, and before.
 Replaced = tuple[str, int, Committed, Committed | None]
 
@@ -81,12 +74,11 @@ class Coordinator:
         self._clock = clock
         self._timers = timers
         self._topics = topics
-        self._answers = Answers(loop)
-        self.storing = Storing(loop, clock, topics, flusher, create_topic)
+        self.log = GroupLog(loop, clock, topics, flusher, create_topic)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.committed_count = 0  # of all groups
-        # What could not be put on disk while another was under way in its place, and what was before it.
+        # Commits that could not be put on disk while another one was under way in their place, and those before them.
         self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes, self._make_room)
         self._making_room: Generator[None, None, None] | None = None
@@ -99,69 +91,27 @@ class Coordinator:
         self._with_groups = False
         # Groups of which a part is gone: nobody joins, or commits, meanwhile.
         self._deleting: set[str] = set()
-        self._around = Surroundings(
-            now_ms=clock.now_ms,
-            monotonic_ms=clock.monotonic_ms,
-            call_later=timers.call_later,
-            new_id=lambda: str(uuid.uuid4()),
-            store=self.storing.store_group,
-            hold=self.memory.hold,
-            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            max_size=config.group_max_size,
-        )
-        self._around_consumers = consumers.surroundings(
-            config,
-            clock,
-            timers,
-            topics,
-            lambda: self.storing.maintenance,
-            self.storing.store_changes,
-            self.memory,
-            self._downgrade,
+        self.services = Services(
+            config, clock, timers, topics, self.memory, self.log, Replies(loop), self._downgrade
         )
         topics.watch(self._topic_served, self._topic_deleted)
 
-    # The start.
+    # The start and the stop.
 
     def start(self, maintenance: Maintenance) -> None:
-        """Read what there was of groups; until that is done who asks is told to ask again."""
-        self.storing.maintenance = maintenance
+        """Load the groups; until that is done requests are answered that clients are to try again."""
+        self.services.maintenance = self._maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
-        if (topic := self.storing.log.topic) is not None:
+        if (topic := self.log.topic) is not None:
             self.is_loading = True
-            self._begin_to_load(topic, LOAD_AGAIN_MS)
+            self._load(topic, LOAD_AGAIN_MS)
 
-    def _begin_to_load(self, topic: Topic, again_ms: int) -> None:
+    def _load(self, topic: Topic, again_ms: int) -> None:
         ids = {each.name: each.id for each in self._topics.all()}
-        loading = self._loading = self.storing.maintenance.submit(self._load(topic, ids), owner=self)
-        loading.ready = lambda: self._has_loaded(topic, loading, again_ms)
+        loading = self._loading = self._maintenance.submit(load(topic, ids, self.services), owner=self)
+        loading.ready = lambda: self._loaded(topic, loading, again_ms)
 
-    def _load(
-        self, topic: Topic, topic_ids: dict[str, bytes]
-    ) -> Task[tuple[Replayed, list[Group], Counter[str], int]]:
-        """Read the log, make the groups, and count the offsets and what they take, by host. Maintenance thread."""
-        yield
-        new_group = partial(MixedGroup, around=self._around_consumers)
-        replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids, new_group)
-        groups: list[Group] = list(replayed.consumer_groups.values())
-        for group_id in (replayed.groups.keys() | replayed.offsets.keys()) - replayed.consumer_groups.keys():
-            yield
-            classic = ClassicGroup(group_id, self._around)
-            if (value := replayed.groups.get(group_id)) is not None:
-                classic.restore(value)
-            groups.append(classic)
-        held: Counter[str] = Counter()
-        count = 0
-        for group in groups:
-            yield
-            offsets = replayed.offsets.get(group.id) or GroupOffsets()
-            group.taken.made_by(_host_of(group, offsets))
-            for _, _, committed in offsets:
-                held[committed.host] += committed.size_bytes
-                count += 1
-        return replayed, groups, held, count
-
-    def _has_loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
+    def _loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
         if loading is not self._loading or self.is_stopping:
             return  # The topic was deleted meanwhile, or nobody is served any more.
@@ -175,20 +125,19 @@ class Coordinator:
             )
             self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return
-        replayed, groups, held, count = outcome
-        _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
-        self.offsets = replayed.offsets
-        self.committed_count = count
-        for host, size_bytes in held.items():
+        _log.info("groups loaded groups=%d damaged=%d", len(outcome.groups), outcome.damaged)
+        self.offsets = outcome.offsets
+        self.committed_count = outcome.count
+        for host, size_bytes in outcome.held.items():
             self.memory.hold(host, size_bytes)
-        self._serve(iter(groups), loading)
+        self._serve(iter(outcome.groups), loading)
 
     def _load_again(self, topic: Topic, failed: Later, waited_ms: int) -> None:
         if failed is self._loading and not self.is_stopping:
-            self._begin_to_load(topic, min(2 * waited_ms, LOAD_AGAIN_MAX_MS))
+            self._load(topic, min(2 * waited_ms, LOAD_AGAIN_MAX_MS))
 
     def _serve(self, groups: Iterator[Group], loading: Later) -> None:
-        """Serve groups that were loaded: as many as there is time for, then the others; then answer who asks."""
+        """Serve groups that were loaded: as many as there is time for in a turn, the others in the next ones."""
         ends_s = time.monotonic() + TURN_S
         while loading is self._loading:
             group = next(groups, None)
@@ -198,15 +147,14 @@ class Coordinator:
                 if self.memory.is_short:
                     self._make_room()
                 return
-            self.groups[group.id] = group
-            self.memory.hold_group(group.taken)
+            self._add(group)
             group.begin()
             if time.monotonic() >= ends_s:
                 self._loop.call_soon(self._serve, groups, loading)
                 return
 
     def release(self) -> None:
-        """Answer who waits for other members, and whoever comes: the broker stops."""
+        """Answer all that wait for other members, and all that come: the broker stops."""
         self.is_stopping = True
         for group in self.groups.values():
             group.release(ErrorCode.NOT_COORDINATOR)
@@ -226,48 +174,43 @@ class Coordinator:
         """Return a group, if it is there."""
         return self.groups.get(group_id)
 
+    async def create_log(self, owner: Hashable) -> None:
+        """Create the topic that groups are stored in, if it is not there."""
+        await self.log.create(self._maintenance, owner)
+
     def group_to_join(self, group_id: str, host: str) -> Group:
-        """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
+        """Return the group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
-        if isinstance(group, MixedGroup) and consumers.gives_way(group):
-            is_written = isinstance(self.storing.append_all(group_id, consumers.tombstones(group)), Partition)
+        if isinstance(group, ConsumerGroup) and gives_way(group):
+            is_written = isinstance(self.log.append_all(group_id, group.tombstones()), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            classic = self._group_of_any_kind(group_id, host)
-            if not is_written and isinstance(classic, ClassicGroup):
-                classic.former = consumers.former(group)
-            return classic
-        return self._group_of_any_kind(group_id, host)
+            classic = ClassicGroup(group_id, self.services, host)
+            if not is_written:
+                classic.former = migration.former(group)
+            return self._add(classic)
+        return group or self._add(ClassicGroup(group_id, self.services, host))
 
-    def _group_of_any_kind(self, group_id: str, host: str) -> Group:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._around, host)
-            self.memory.hold_group(group.taken)
-        return group
+    def consumer_group(self, group_id: str, host: str, joining: Heartbeat | None) -> ConsumerGroup:
+        """Return the group for a member of the consumer protocol; one that joins has it made, or upgraded.
 
-    def consumer_group(self, group_id: str, host: str, joining: Beat | None) -> MixedGroup:
-        """Return a group for a member of the consumer protocol; who joins has it made, or made of a classic one.
-
-        Raise Refused where there is none, and where it cannot be made of the one that is there: that stays as it is,
-        for who is refused as well.
+        Raise GroupError where there is none, and where the classic group cannot be upgraded: that stays as it is.
         """
         group = self.groups.get(group_id)
-        if isinstance(group, MixedGroup):
+        if isinstance(group, ConsumerGroup):
             return group
         if joining is None:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id[:100]} not found.")
-        if group is not None and not is_empty(group):
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id[:100]} not found.")
+        if group is not None and not group.is_empty:
             if self._config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
-                why = consumers.no_upgrade(group_id, "online upgrade is disabled")
-                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, why)
-            made = consumers.upgraded(group, joining, self._around_consumers)
+                raise migration.no_upgrade(group_id, "online upgrade is disabled")
+            made = migration.upgraded(group, joining, self.services)
             _log.info("groups: classic group becomes a consumer group group=%r", group_id[:100])
         else:
+            made = ConsumerGroup(group_id, self.services, host)
             if group is not None:
-                consumers.check_joins(group, joining, self._around_consumers)
-            made = MixedGroup(group_id, self._around_consumers, host)
-            self.memory.hold_group(made.taken)
-            made.take_back({} if group is None else consumers.tombstones(group))
+                migration.check_joins(group, joining, self.services)
+                made.take_back(group.tombstones())
+            self.memory.hold_group(made.memory)
         if group is not None:
             group.release(ErrorCode.REBALANCE_IN_PROGRESS)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -275,40 +218,34 @@ class Coordinator:
         return made
 
     def _downgrade(
-        self, group: MixedGroup, leaving: frozenset[str], coming_back: Subscription | None
+        self, group: ConsumerGroup, leaving: frozenset[str], coming_back: Subscription | None
     ) -> ClassicGroup | None:
-        """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
+        """Go on with a classic group, if that is allowed; a rebalance begins if members leave."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
         if len(group.members) - len(leaving) > self._config.group_max_size:
             return None
-        value = consumers.downgraded(group, leaving, coming_back, self._clock.now_ms())
-        classic = ClassicGroup(group.id, self._around, group.taken.host)
+        value = migration.downgraded(group, leaving, coming_back, self._clock.now_ms())
+        classic = ClassicGroup(group.id, self.services, group.memory.host)
         classic.restore(value)
-        classic.former = consumers.former(group)
-        group.writing.flush_by(partial(self.storing.store_group, classic, value))
+        classic.former = migration.former(group)
+        group.writing.flush_by(partial(classic.store, value))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
-        self.groups[group.id] = classic
-        self.memory.hold_group(classic.taken)
+        self._add(classic)
         classic.begin()
         if leaving:
             classic.rebalance()
         _log.info("groups: consumer group becomes a classic group group=%r", group.id[:100])
         return classic
 
-    def new_id(self) -> str:
-        """Return a member id that nobody has."""
-        return str(uuid.uuid4())
+    def _add(self, group: Group) -> Group:
+        self.groups[group.id] = group
+        self.memory.hold_group(group.memory)
+        return group
 
     def new_group_bytes(self, group_id: str) -> int:
         """Return what a group takes that would have to be made."""
         return 0 if group_id in self.groups else group_bytes(group_id)
-
-    def waiting(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
-        """Ask what may be answered later; return the answer, or what it will come by."""
-        waiting = Waiting(self._answers)
-        ask(waiting.answer)
-        return waiting.begun()
 
     def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """Return what a group has committed of a partition of the topic that has this name now."""
@@ -345,6 +282,12 @@ class Coordinator:
         if (group := self.groups.get(group_id)) is not None:
             self.forget_if_unused(group)
 
+    async def are_on_disk(self, partitions: Iterable[Partition], size_bytes: int = ANSWER_BYTES) -> bool:
+        """Wait until what was appended is on disk; return false where it could not be put there."""
+        outcome = self.log.on_disk(partitions, True, False, size_bytes)
+        is_on_disk: bool = await outcome if isinstance(outcome, Later) else outcome
+        return is_on_disk
+
     def put(
         self, group_id: str, committed: Sequence[tuple[str, int, Committed]], replaced: list[Replaced]
     ) -> Partition | ErrorCode:
@@ -360,9 +303,10 @@ class Coordinator:
             ]
         except EncodeError:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        appended = self.storing.append(group_id, entries)
+        appended = self.log.append(group_id, entries)
         if isinstance(appended, Partition):
-            self._group_of_any_kind(group_id, committed[0][2].host)
+            if group_id not in self.groups:
+                self._add(ClassicGroup(group_id, self.services, committed[0][2].host))
             for topic, partition, each in committed:
                 replaced.append((topic, partition, each, self._committed(group_id, topic, partition)))
                 self._replace(group_id, topic, partition, each)
@@ -371,7 +315,7 @@ class Coordinator:
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
         """Write down that offsets are forgotten, and forget them; there are some."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.storing.append_all(group_id, dict.fromkeys(keys))
+        appended = self.log.append_all(group_id, dict.fromkeys(keys))
         if isinstance(appended, Partition):
             for topic, partition in partitions:
                 self._replace(group_id, topic, partition, None)
@@ -401,7 +345,7 @@ class Coordinator:
             if self.groups.get(group.id) is not group:
                 return ErrorCode.GROUP_ID_NOT_FOUND  # The topic was deleted meanwhile.
             offsets = self.offsets.get(group.id)
-        appended = self.storing.append_all(group.id, consumers.tombstones(group))
+        appended = self.log.append_all(group.id, group.tombstones())
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -427,20 +371,20 @@ class Coordinator:
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
-        if not is_dead(group):
+        if not group.is_dead:
             group.end(code)
         del self.groups[group.id]
-        self.memory.drop_group(group.taken)
+        self.memory.drop_group(group.memory)
 
     def forget_if_unused(self, group: Group) -> None:
         """Forget a group that was made for one who could not join it: nothing of it was written down."""
-        is_unused = not group.generation and is_empty(group) and not group.is_awaited
+        is_unused = not group.generation and group.is_empty and not group.is_awaited
         if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _topic_served(self, topic: Topic, is_new: bool) -> None:
         for group in self.groups.values():
-            if isinstance(group, MixedGroup):
+            if isinstance(group, ConsumerGroup):
                 group.topic_changed(topic.name, is_new=is_new)
 
     def _topic_deleted(self, topic: Topic) -> None:
@@ -501,10 +445,10 @@ class Coordinator:
                 if not (yield from self._clean_topic(group_id, topic)):
                     return  # The disk takes nothing: the next round tries again.
             group = self.groups.get(group_id) if with_groups else None
-            if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
+            if group is None or not group.is_empty or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.storing.append_all(group_id, consumers.tombstones(group))
+                self.log.append_all(group_id, group.tombstones())
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _make_room(self) -> None:
@@ -547,20 +491,18 @@ class Coordinator:
                 self._config.group_state_max_bytes,
             )
 
-    def _expiry(
-        self, group: Group, topic: str
-    ) -> tuple[bytes | None, int, int, Callable[[int], int | None] | None]:
-        """Return what decides by now which of a group's offsets in a topic are forgettable."""
+    def _expiry(self, group: Group, topic: str) -> Expiry:
+        """Return what decides by now which of a group's offsets in a topic are forgotten."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
         unused_since_ms = None if group.reads(topic) else group.unused_since_ms
-        return self.topic_id(topic), self._clock.now_ms(), retention_ms, unused_since_ms
+        return Expiry(self.topic_id(topic), self._clock.now_ms(), retention_ms, unused_since_ms)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
         """Forget what has expired of a group's offsets in one topic, some a step; tell whether that can be written."""
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
             return True
-        gone = offsets.forgettable(topic, *self._expiry(group, topic))
+        gone = offsets.forgettable(topic, self._expiry(group, topic))
         most = removed_at_once(group_id)
         for first in range(0, len(gone), most):
             group = self.groups.get(group_id)
@@ -570,7 +512,7 @@ class Coordinator:
             some = [
                 (topic, partition)
                 for partition, committed in gone[first : first + most]
-                if offsets.get(topic, partition) is committed and committed.is_forgettable(*expiry)
+                if offsets.get(topic, partition) is committed and committed.is_forgettable(expiry)
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False
@@ -583,8 +525,6 @@ def removed_at_once(group_id: str) -> int:
     return max(1, min(COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES // (RECORD_BYTES + len(group_id.encode()))))
 
 
-def _host_of(group: Group, offsets: GroupOffsets) -> str:
-    """Return who has a group held that was loaded: who has committed for it, or is a member, as far as is known."""
-    said = (member.subscription for member in group) if isinstance(group, MixedGroup) else group
-    hosts = chain((committed.host for _, _, committed in offsets), (each.client_host for each in said))
-    return next(filter(None, hosts), "")
+def gives_way(group: Group | None) -> bool:
+    """Tell whether a member that joins makes a classic group: there is no group, or a consumer group of nobody."""
+    return group is None or (isinstance(group, ConsumerGroup) and group.is_empty and not group.is_awaited)

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from heapq import heapify, heappop
 
-from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.memory import Memory, address_of
-from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import GroupOffsets
-from tidelog.broker.groups.states import Asked
 
-Group = ClassicGroup | MixedGroup
 # Whether anybody has ever joined, when it was of use last, and the id.
 _Place = tuple[bool, int, str]
 
@@ -62,7 +60,7 @@ def is_idle(group: Group) -> bool:
 def _address_of(group: Group, offsets: GroupOffsets) -> str:
     """Return who holds most of a group."""
     held: Counter[str] = Counter()
-    for host, size_bytes in group.taken.by_host.items():
+    for host, size_bytes in group.memory.by_host.items():
         held[address_of(host)] += size_bytes
     for _, _, committed in offsets:
         held[address_of(committed.host)] += committed.size_bytes

@@ -1,7 +1,7 @@
-"""What groups take in memory, by the address of who has them take it: in all, and of one address half of that.
+"""The memory that groups hold, by client address: a bound in all (`group.state.max.bytes`), half of it for one address.
 
-Owns the count of each group and of all together, and what their smallest parts take, about. The last sixteenth of it is
-kept for addresses that hold little. When half of that is taken, groups of others have to give way. Event loop only.
+The last sixteenth is kept for addresses that hold little. When half of that is taken, groups without members have to
+give way (`expiry`). Sizes are estimates. Event loop only.
 """
 
 import logging
@@ -21,8 +21,6 @@ TEXT_BYTES: Final = 50
 KEPT_PART: Final = 16
 LITTLE_PART: Final = 64
 
-Hold = Callable[[str, int], None]  # takes note that an address, or host, has so many bytes more held, or less
-
 
 def text_bytes(text: str) -> int:
     """Return about what a text takes; one letter that is not ASCII makes all of them wide."""
@@ -34,55 +32,22 @@ def group_bytes(group_id: str) -> int:
     return GROUP_BYTES + 2 * text_bytes(group_id)
 
 
-class Taken:
-    """What one group takes. `host` has made it, "" where that is not known."""
-
-    __slots__ = ("_hold", "by_host", "host")
-
-    def __init__(self, group_id: str, hold: Hold, host: str) -> None:
-        """Begin with a group that has no members; that it is held is for its maker to say."""
-        self._hold = hold
-        self.host = host
-        self.by_host = Counter({host: group_bytes(group_id)})
-
-    def add(self, host: str, size_bytes: int) -> None:
-        """Count more, or less, and have it held."""
-        self.restore(host, size_bytes)
-        self._hold(host, size_bytes)
-
-    def restore(self, host: str, size_bytes: int) -> None:
-        """Count more of a group that is not served yet. Any thread."""
-        self.by_host[host] += size_bytes
-        if not self.by_host[host]:
-            del self.by_host[host]
-
-    def made_by(self, host: str) -> None:
-        """Count what nobody was known to have held for a host. Any thread."""
-        self.by_host[host] += self.by_host.pop("", 0)
-        self.host = host
-
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes in all."""
-        return self.by_host.total()
-
-
 def address_of(host: str) -> str:
     """Return the address of a host: members and Kafka write it after a slash."""
     return host.removeprefix("/")
 
 
 class Holder(NamedTuple):
-    """Who has memory held: it outlives connections, so it is an address, "" where that is not known."""
+    """Who holds memory. It outlives connections, so it is an address, "" where that is not known."""
 
     address: str
 
 
 class Memory:
-    """What all groups take, and what was committed; members and offsets know their hosts, "/" and an address."""
+    """What all groups and committed offsets take. A host is "/" and an address."""
 
     def __init__(self, limit_bytes: int, when_short: Callable[[], None] = lambda: None) -> None:
-        """Begin with nothing; `when_short` is called where groups have to give way, again with each that comes then."""
+        """Call `when_short` each time more is held while groups have to give way."""
         self._limit_bytes = limit_bytes
         self._when_short = when_short
         self._kept_bytes = limit_bytes // KEPT_PART
@@ -99,7 +64,7 @@ class Memory:
         return self._quota.total_bytes
 
     def has_room(self, address: str, size_bytes: int) -> bool:
-        """Tell whether an address may have so many bytes more held, and log where it may not; less it always may."""
+        """Tell whether an address may hold so many bytes more, and log where it may not."""
         if size_bytes <= 0 or size_bytes <= self.room_bytes(address):
             return True
         lines.log(
@@ -145,12 +110,45 @@ class Memory:
         if size_bytes > 0 and self.is_short:
             self._when_short()
 
-    def hold_group(self, taken: Taken) -> None:
+    def hold_group(self, group: "GroupMemory") -> None:
         """Count a group that is served from now on."""
-        for host, size_bytes in taken.by_host.items():
+        for host, size_bytes in group.by_host.items():
             self.hold(host, size_bytes)
 
-    def drop_group(self, taken: Taken) -> None:
+    def drop_group(self, group: "GroupMemory") -> None:
         """Count a group no longer."""
-        for host, size_bytes in taken.by_host.items():
+        for host, size_bytes in group.by_host.items():
             self.hold(host, -size_bytes)
+
+
+class GroupMemory:
+    """What one group takes, by the hosts that have it held. `host` has made the group, "" where that is not known."""
+
+    __slots__ = ("_memory", "by_host", "host")
+
+    def __init__(self, group_id: str, memory: Memory, host: str) -> None:
+        """Begin with a group that has no members; `Memory.hold_group` counts it once it is served."""
+        self._memory = memory
+        self.host = host
+        self.by_host = Counter({host: group_bytes(group_id)})
+
+    def add(self, host: str, size_bytes: int) -> None:
+        """Count more, or less, of a group that is served."""
+        self.restore(host, size_bytes)
+        self._memory.hold(host, size_bytes)
+
+    def restore(self, host: str, size_bytes: int) -> None:
+        """Count more of a group that is not served yet. Any thread."""
+        self.by_host[host] += size_bytes
+        if not self.by_host[host]:
+            del self.by_host[host]
+
+    def made_by(self, host: str) -> None:
+        """Charge a host with what nobody is known to hold. Any thread."""
+        self.by_host[host] += self.by_host.pop("", 0)
+        self.host = host
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the group takes in all."""
+        return self.by_host.total()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tidelog.broker.groups.memory import text_bytes
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Header
 from tidelog.protocol.wire.types import ZERO_UUID
 
@@ -47,19 +47,11 @@ class Committed(NamedTuple):
             return now_ms >= self.expire_ms
         return unused_since_ms is not None and now_ms - unused_since_ms >= retention_ms
 
-    def is_forgettable(
-        self,
-        topic_id: bytes | None,
-        now_ms: int,
-        retention_ms: int,
-        unused_since_ms: Callable[[int], int | None] | None,
-    ) -> bool:
-        """Tell whether it has expired, or is of a topic that is not there any more.
-
-        `unused_since_ms` is asked by the time of the commit; without it members read the topic.
-        """
-        since_ms = None if unused_since_ms is None else unused_since_ms(self.commit_ms)
-        return not self.is_of(topic_id) or self.is_expired(now_ms, since_ms, retention_ms)
+    def is_forgettable(self, expiry: "Expiry") -> bool:
+        """Tell whether it has expired, or is of a topic that is not there any more."""
+        since_ms = None if expiry.unused_since_ms is None else expiry.unused_since_ms(self.commit_ms)
+        is_expired = self.is_expired(expiry.now_ms, since_ms, expiry.retention_ms)
+        return not self.is_of(expiry.topic_id) or is_expired
 
     def stored(self) -> OffsetCommitValue:
         """Return what is stored of it."""
@@ -76,6 +68,18 @@ class Committed(NamedTuple):
         """Return what is stored beside it."""
         address = (ADDRESS, self.host.encode())
         return (address,) if self.expire_ms == NEVER else (address, (TOPIC_ID, self.topic_id))
+
+
+class Expiry(NamedTuple):
+    """What decides which offsets of a group in a topic are forgotten.
+
+    `unused_since_ms` is asked by the time of the commit; it is None where members read the topic.
+    """
+
+    topic_id: bytes | None  # of the topic that has the name now
+    now_ms: int
+    retention_ms: int
+    unused_since_ms: Callable[[int], int | None] | None
 
 
 def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: bytes | None) -> Committed:
@@ -132,16 +136,7 @@ class GroupOffsets:
             for partition, committed in partitions.items():
                 yield topic, partition, committed
 
-    def forgettable(
-        self,
-        topic: str,
-        topic_id: bytes | None,
-        now_ms: int,
-        retention_ms: int,
-        unused_since_ms: Callable[[int], int | None] | None,
-    ) -> list[tuple[int, Committed]]:
+    def forgettable(self, topic: str, expiry: Expiry) -> list[tuple[int, Committed]]:
         """Return the partitions of a topic whose offset `is_forgettable`."""
         found = self.topics.get(topic, {}).items()
-        return [
-            each for each in found if each[1].is_forgettable(topic_id, now_ms, retention_ms, unused_since_ms)
-        ]
+        return [each for each in found if each[1].is_forgettable(expiry)]

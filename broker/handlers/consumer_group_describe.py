@@ -8,11 +8,11 @@ often it is named.
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.groups.assignors import Assignment
-from tidelog.broker.groups.consumer_parts import Member
-from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.consumer_member import ConsumerMember
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topics
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_describe as messages
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -24,14 +24,10 @@ from tidelog.protocol.messages.consumer_group_describe import (
 CLASSIC, CONSUMER = 0, 1  # what a member speaks
 
 
-def handle(
+async def handle(
     session: Session, request: ConsumerGroupDescribeRequest, _version: int
-) -> ConsumerGroupDescribeResponse | Work[ConsumerGroupDescribeResponse]:
+) -> ConsumerGroupDescribeResponse:
     """Describe consumer groups."""
-    return _all(session, request)
-
-
-async def _all(session: Session, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     groups = session.broker.groups
     described = []
     # A group is described once, however often it is named: a few bytes would ask for all of it again.
@@ -40,7 +36,7 @@ async def _all(session: Session, request: ConsumerGroupDescribeRequest) -> Consu
         group = groups.group(group_id)
         if code := groups.problem(group_id):
             described.append(_missing(group_id, code, None))
-        elif isinstance(group, MixedGroup):
+        elif isinstance(group, ConsumerGroup):
             described.append(await _describe(session, group))
         else:
             why = (
@@ -68,7 +64,7 @@ def _missing(group_id: str, code: ErrorCode, why: str | None) -> DescribedGroup:
     )
 
 
-async def _describe(session: Session, group: MixedGroup) -> DescribedGroup:
+async def _describe(session: Session, group: ConsumerGroup) -> DescribedGroup:
     described = DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group.id,
@@ -85,7 +81,7 @@ async def _describe(session: Session, group: MixedGroup) -> DescribedGroup:
     return described
 
 
-def _member(topics: Topics, member: Member) -> messages.Member:
+def _member(topics: Topics, member: ConsumerMember) -> messages.Member:
     said = member.subscription
     return messages.Member(
         member_id=member.id,

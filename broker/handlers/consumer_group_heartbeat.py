@@ -14,19 +14,24 @@ changed for another is free; Kafka answers who comes with it UNKNOWN_MEMBER_ID u
 
 from typing import Final
 
-from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import Assignment
-from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE, Owned
-from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
+from tidelog.broker.groups.consumer_member import (
+    LEAVES,
+    LEAVES_FOR_A_WHILE,
+    MEMBER_BYTES,
+    Heartbeat,
+    Owned,
+    owned_of,
+)
 from tidelog.broker.groups.memory import text_bytes
+from tidelog.broker.groups.services import GroupError
 from tidelog.broker.session import Session
-from tidelog.broker.work import MANY, SHORT, Work, come, loop, reader
+from tidelog.broker.work import MANY, SHORT, loop, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
 )
 
 ID_OF_CLIENT_SINCE: Final = 1
@@ -35,90 +40,94 @@ MOST_CLIENT_ID: Final = 1000
 MOST_SAID_LETTERS: Final = 128 << 10
 
 
-def handle(
+async def handle(
     session: Session, request: ConsumerGroupHeartbeatRequest, version: int
-) -> ConsumerGroupHeartbeatResponse | Later | Work[ConsumerGroupHeartbeatResponse]:
-    """Let a member join, stay or leave."""
-    said, group = request.topic_partitions, session.broker.groups.group(request.group_id)
-    if not said or group is None or request.member_id not in group.members:
-        # Who is no member is refused, whatever it says it has: that may be long.
-        return _answer(session, request, version, None if said is None else {})
-    if len(said) <= MANY:
-        return _answer(session, request, version, _owned(said))
-    return _answer_later(session, request, version, said)
-
-
-async def _answer_later(
-    session: Session, request: ConsumerGroupHeartbeatRequest, version: int, said: list[TopicPartitions]
 ) -> ConsumerGroupHeartbeatResponse:
-    await reader(SHORT)
-    owned = _owned(said)
-    await loop()
-    return await come(_answer(session, request, version, owned))
-
-
-def _owned(said: list[TopicPartitions]) -> Owned:
-    return owned_of((each.topic_id, each.partitions) for each in said)
-
-
-def _answer(
-    session: Session, request: ConsumerGroupHeartbeatRequest, version: int, owned: Owned
-) -> ConsumerGroupHeartbeatResponse | Later:
+    """Let a member join, stay or leave."""
     groups = session.broker.groups
     try:
-        if code := groups.problem(request.group_id, is_member=False):
-            raise Refused(code, "")
+        owned = await _owned(session, request)
         _check(session, request, version)
-        _check_room(session, request)
-        joining = _beat(session, request, owned) if request.member_epoch == 0 else None
+        if request.member_epoch == 0 and groups.log.topic is None:
+            await groups.create_log(session)
+            _check(session, request, version)
+        heartbeat = _heartbeat(session, request, owned)
+        joining = heartbeat if heartbeat.epoch == 0 else None
         group = groups.consumer_group(request.group_id, session.address, joining)
-    except Refused as refused:
-        return _response(session, Answer(refused.code, str(refused) or None))
-    beat = joining or _beat(session, request, owned)
-    is_leaving = beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE)
-    ask = group.leave_of if is_leaving else group.heartbeat_of
-    waiting = groups.waiting(lambda answer: ask(beat, lambda told: answer(_response(session, told))))
-    groups.forget_if_unused(group)
-    return waiting  # type: ignore[no-any-return]
+        is_leaving = heartbeat.epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+        outcome = group.consumer_leave(heartbeat) if is_leaving else group.consumer_heartbeat(heartbeat)
+        del request, owned, heartbeat, joining  # They may be large, and the member may wait for long.
+        try:
+            assigned = await outcome
+        finally:
+            groups.forget_if_unused(group)
+    except GroupError as error:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=error.code, error_message=str(error) or None, member_epoch=0, heartbeat_interval_ms=0
+        )
+    interval_ms = session.broker.config.group_consumer_heartbeat_interval_ms
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=assigned.member_id,
+        member_epoch=assigned.epoch,
+        heartbeat_interval_ms=0 if is_leaving else interval_ms,
+        assignment=None if assigned.assignment is None else _assignment(assigned.assignment),
+    )
+
+
+async def _owned(session: Session, request: ConsumerGroupHeartbeatRequest) -> Owned:
+    """Return what the member says it owns; where that is long, it is read on a reader thread."""
+    partitions, group = request.topic_partitions, session.broker.groups.group(request.group_id)
+    if not partitions or group is None or request.member_id not in group.members:
+        # One that is no member is refused, whatever it says it owns.
+        return None if partitions is None else {}
+    if len(partitions) > MANY:
+        await reader(SHORT)
+    owned = owned_of((each.topic_id, each.partitions) for each in partitions)
+    await loop()
+    return owned
 
 
 def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Refuse what makes no sense, as Kafka does."""
+    """Refuse what makes no sense, as Kafka does, or has no room."""
+    if code := session.broker.groups.problem(request.group_id, is_member=False):
+        raise GroupError(code, "")
     for name, text in (
         ("GroupId", request.group_id),
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
         if text is not None and not text.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+            raise GroupError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     if (version >= ID_OF_CLIENT_SINCE or request.member_epoch) and not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if request.member_epoch < LEAVES_FOR_A_WHILE:
-        raise Refused(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
     if request.member_epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
     if request.member_epoch == 0:
         _check_joining(request)
     names = request.subscribed_topic_names or []
     if sum(len(name) + 3 for name in names) > MOST_SAID_LETTERS:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a subscription is too long to be stored")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "a subscription is too long to be stored")
     assignors = session.broker.config.group_consumer_assignors
     if request.server_assignor is not None and request.server_assignor not in assignors:
-        raise Refused(
+        raise GroupError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor[:100]} is not supported. Supported assignors: "
             f"{', '.join(assignors)}.",
         )
+    _check_room(session, request)
 
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise Refused(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if request.topic_partitions is None or request.topic_partitions:
-        raise Refused(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+        raise GroupError(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         message = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise GroupError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -131,13 +140,15 @@ def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> Non
     more += groups.new_group_bytes(request.group_id)
     more += MEMBER_BYTES if member is None else -member.size_bytes
     if request.member_epoch >= 0 and not groups.memory.has_room(session.address, more):
-        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "there is no memory for more (group.state.max.bytes)")
+        raise GroupError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, "there is no memory for more (group.state.max.bytes)"
+        )
 
 
-def _beat(session: Session, request: ConsumerGroupHeartbeatRequest, owned: Owned) -> Beat:
+def _heartbeat(session: Session, request: ConsumerGroupHeartbeatRequest, owned: Owned) -> Heartbeat:
     names = request.subscribed_topic_names
-    return Beat(
-        member_id=request.member_id or session.broker.groups.new_id(),
+    return Heartbeat(
+        member_id=request.member_id or session.broker.groups.services.new_id(),
         epoch=request.member_epoch,
         instance_id=request.instance_id,
         rack_id=request.rack_id,
@@ -148,18 +159,6 @@ def _beat(session: Session, request: ConsumerGroupHeartbeatRequest, owned: Owned
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=owned,
-    )
-
-
-def _response(session: Session, told: Answer) -> ConsumerGroupHeartbeatResponse:
-    interval_ms = session.broker.config.group_consumer_heartbeat_interval_ms
-    return ConsumerGroupHeartbeatResponse(
-        error_code=told.code,
-        error_message=told.why,
-        member_id=told.member_id,
-        member_epoch=told.epoch,
-        heartbeat_interval_ms=0 if told.code or told.epoch < 0 else interval_ms,
-        assignment=None if told.assignment is None else _assignment(told.assignment),
     )
 
 

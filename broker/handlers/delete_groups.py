@@ -6,10 +6,10 @@ members is NON_EMPTY_GROUP.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.states import Asked
+from tidelog.broker.groups.classic import Asked
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -18,14 +18,8 @@ from tidelog.protocol.messages.delete_groups import (
 )
 
 
-def handle(
-    session: Session, request: DeleteGroupsRequest, _version: int
-) -> DeleteGroupsResponse | Work[DeleteGroupsResponse]:
+async def handle(session: Session, request: DeleteGroupsRequest, _version: int) -> DeleteGroupsResponse:
     """Delete groups."""
-    return _all(session, request)
-
-
-async def _all(session: Session, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     groups = session.broker.groups
     results = []
     partitions: set[Partition] = set()
@@ -44,7 +38,7 @@ async def _all(session: Session, request: DeleteGroupsRequest) -> DeleteGroupsRe
                 else:
                     code = deleted
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-    if not await groups.storing.are_on_disk(partitions, ANSWER_BYTES * len(results)):
+    if not await groups.are_on_disk(partitions, ANSWER_BYTES * len(results)):
         for result in results:
             result.error_code = result.error_code or ErrorCode.NOT_COORDINATOR
     return DeleteGroupsResponse(results=results)

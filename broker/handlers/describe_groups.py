@@ -8,10 +8,9 @@ those. A group is described once, however often it is named.
 """
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.states import DEAD, STABLE
+from tidelog.broker.groups.classic import DEAD, STABLE, ClassicGroup
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -23,14 +22,8 @@ from tidelog.protocol.messages.describe_groups import (
 NOT_FOUND_SINCE = 6
 
 
-def handle(
-    session: Session, request: DescribeGroupsRequest, version: int
-) -> DescribeGroupsResponse | Work[DescribeGroupsResponse]:
+async def handle(session: Session, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
     """Describe groups."""
-    return _all(session, request, version)
-
-
-async def _all(session: Session, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
     groups = session.broker.groups
     described = []
     # A group is described once, however often it is named: a few bytes would ask for all of it again.

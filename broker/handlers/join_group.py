@@ -14,13 +14,9 @@ without an answer. A join that is refused leaves an empty consumer group what it
 first.
 """
 
-from collections.abc import Callable
-from functools import partial
-
-from tidelog.broker.answers import Later
-from tidelog.broker.groups.consumers import gives_way
-from tidelog.broker.groups.coordinator import Coordinator, Group
-from tidelog.broker.groups.member import Joining, Member, refused_join
+from tidelog.broker.groups.classic_member import ClassicMember, Joining, refused_join
+from tidelog.broker.groups.coordinator import gives_way
+from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
 from tidelog.broker.work import keep_few
 from tidelog.protocol.error_codes import ErrorCode
@@ -44,20 +40,37 @@ def without_excess(request: JoinGroupRequest, _version: int) -> JoinGroupRequest
     return request
 
 
-def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGroupResponse | Later:
+async def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGroupResponse:
     """Let a member join."""
     groups = session.broker.groups
-    group = groups.group(request.group_id)
     joining = _joining(session, request, version)
-    if code := _problem(session, request, group) or _room_problem(session, request, group, joining):
+    code = _problem(session, request, joining)
+    if not code and groups.log.topic is None:
+        await groups.create_log(session)
+        code = _problem(session, request, joining)
+    if code:
         # A member that is not to come back has no id any more.
-        member_id = "" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
-        return _in_version(version, refused_join(member_id, code))
-    return groups.waiting(partial(_join, groups, request, joining, version))  # type: ignore[no-any-return]
+        response = refused_join("" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id, code)
+    else:
+        group = groups.group_to_join(request.group_id, joining.client_host)
+        joined = group.join(joining)
+        del request, joining  # They may be large, and the member may wait for long.
+        try:
+            response = await joined
+        finally:
+            groups.forget_if_unused(group)
+    if response.protocol_name is None and version < PROTOCOL_MAY_BE_NULL_SINCE:
+        response.protocol_name = ""
+    return response
 
 
-def _problem(session: Session, request: JoinGroupRequest, group: Group | None) -> ErrorCode:
-    """Return why a member cannot even ask."""
+def _problem(session: Session, request: JoinGroupRequest, joining: Joining) -> ErrorCode:
+    """Return why a member may not even try to join."""
+    group = session.broker.groups.group(request.group_id)
+    return _request_problem(session, request, group) or _room_problem(session, request, group, joining)
+
+
+def _request_problem(session: Session, request: JoinGroupRequest, group: Group | None) -> ErrorCode:
     groups, config = session.broker.groups, session.broker.config
     if code := groups.problem(request.group_id):
         return code
@@ -84,9 +97,9 @@ def _room_problem(
     groups = session.broker.groups
     member = None if group is None else group.member(request.member_id, request.group_instance_id)
     member_id = request.member_id or request.group_instance_id or joining.client_id
-    more = Member(member_id, joining).said_bytes + groups.new_group_bytes(request.group_id)
+    more = ClassicMember(member_id, joining).metadata_bytes + groups.new_group_bytes(request.group_id)
     if member is not None:
-        more -= member.said_bytes if isinstance(member, Member) else member.size_bytes
+        more -= member.metadata_bytes if isinstance(member, ClassicMember) else member.size_bytes
     if groups.memory.has_room(session.address, more):
         return ErrorCode.NONE
     return ErrorCode.GROUP_MAX_SIZE_REACHED if member is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -111,21 +124,3 @@ def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joini
         must_know_its_id=version >= MEMBER_ID_REQUIRED_SINCE,
         may_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
     )
-
-
-def _join(
-    groups: Coordinator,
-    request: JoinGroupRequest,
-    joining: Joining,
-    version: int,
-    answer: Callable[[JoinGroupResponse], None],
-) -> None:
-    group = groups.group_to_join(request.group_id, joining.client_host)
-    group.join(joining, lambda response: answer(_in_version(version, response)))
-    groups.forget_if_unused(group)
-
-
-def _in_version(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.protocol_name is None and version < PROTOCOL_MAY_BE_NULL_SINCE:
-        response.protocol_name = ""
-    return response

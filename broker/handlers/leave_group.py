@@ -8,9 +8,6 @@ Departures from Kafka: on disk, not in the page cache. More than 10,000 members 
 INVALID_REQUEST.
 """
 
-from functools import partial
-
-from tidelog.broker.answers import Later
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.session import Session
 from tidelog.broker.work import keep_few
@@ -28,8 +25,8 @@ def without_excess(request: LeaveGroupRequest, _version: int) -> LeaveGroupReque
     return request
 
 
-def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse | Later:
-    """Let members go."""
+async def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
+    """Remove members."""
     groups = session.broker.groups
     if code := groups.problem(request.group_id):
         return LeaveGroupResponse(error_code=code)
@@ -43,11 +40,11 @@ def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveG
     codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving) if group is None else group.leave(leaving)
     if ErrorCode.NONE not in codes:
         return _response(leaving, codes, version)
-    failed = partial(LeaveGroupResponse, error_code=ErrorCode.NOT_COORDINATOR)
-    response = _response(leaving, codes, version)
-    return groups.storing.when_on_disk(  # type: ignore[no-any-return]
-        request.group_id, response, failed, ANSWER_BYTES * len(leaving)
-    )
+    partition = groups.log.partition(request.group_id)
+    partitions = [] if partition is None else [partition]
+    if not await groups.are_on_disk(partitions, ANSWER_BYTES * len(leaving)):
+        return LeaveGroupResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    return _response(leaving, codes, version)
 
 
 def _response(

@@ -4,22 +4,16 @@ Versions: 0-5 (4: by state, KIP-518; 5: by type, KIP-848).
 Behaviour: all groups, or those in one of the states and of one of the types that are asked for, in any case of letters.
 """
 
-from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 ANY_GROUP = "-"  # which groups there are is no matter of one of them
 
 
-def handle(
-    session: Session, request: ListGroupsRequest, _version: int
-) -> ListGroupsResponse | Work[ListGroupsResponse]:
+async def handle(session: Session, request: ListGroupsRequest, _version: int) -> ListGroupsResponse:
     """List groups."""
-    return _all(session.broker.groups, request)
-
-
-async def _all(groups: Coordinator, request: ListGroupsRequest) -> ListGroupsResponse:
+    groups = session.broker.groups
     if code := groups.problem(ANY_GROUP):
         return ListGroupsResponse(error_code=code, groups=[])
     states = {state.lower() for state in request.states_filter}

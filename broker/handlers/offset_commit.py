@@ -15,14 +15,14 @@ member has had since (KIP-1251).
 from functools import partial
 
 from tidelog.broker.flusher import ANSWER_BYTES
+from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES, Replaced
-from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.log import RECORD_BYTES
 from tidelog.broker.groups.offsets import NEVER, Committed
-from tidelog.broker.groups.storing import RECORD_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -35,13 +35,14 @@ from tidelog.protocol.messages.offset_commit import (
 MEMBER_EPOCH_SINCE = 9
 
 
-def handle(session: Session, request: OffsetCommitRequest, version: int) -> Work[OffsetCommitResponse]:
+async def handle(session: Session, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
     """Store offsets of a group."""
     groups = session.broker.groups
     code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
-        return _refuse(request, code)
-    return _store(session, request, version)
+        return await _refuse(request, code)
+    await session.broker.groups.create_log(session)
+    return await _Commit(session, request, version).store()
 
 
 def _membership_problem(
@@ -55,7 +56,7 @@ def _membership_problem(
         if generation < 0 and not has_written:
             return ErrorCode.NONE
         return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
-    if isinstance(group, MixedGroup):
+    if isinstance(group, ConsumerGroup):
         return group.commit_problem(request.member_id, request.group_instance_id, generation, is_old=is_old)
     return group.commit_problem(request.member_id, request.group_instance_id, generation)
 
@@ -73,11 +74,6 @@ async def _refuse(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommit
 
 def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetCommitResponsePartition:
     return OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-
-
-async def _store(session: Session, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
-    await session.broker.groups.storing.ready(session)
-    return await _Commit(session, request, version).store()
 
 
 class _Commit:
@@ -117,7 +113,7 @@ class _Commit:
             topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
         self._write()
         size_bytes = ANSWER_BYTES * len(self._stored)
-        if not await self._groups.storing.are_on_disk(self._partitions, size_bytes):
+        if not await self._groups.are_on_disk(self._partitions, size_bytes):
             for answer in self._stored:
                 answer.error_code = ErrorCode.NOT_COORDINATOR
             self._groups.take_back(self._request.group_id, self._replaced)

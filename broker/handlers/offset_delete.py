@@ -7,11 +7,10 @@ a name, for which offsets are committed and fetched, is INVALID_GROUP_ID here, a
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.coordinator import Group
-from tidelog.broker.groups.states import Asked
+from tidelog.broker.groups.classic import Asked
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -21,10 +20,8 @@ from tidelog.protocol.messages.offset_delete import (
 )
 
 
-def handle(
-    session: Session, request: OffsetDeleteRequest, _version: int
-) -> OffsetDeleteResponse | Work[OffsetDeleteResponse]:
-    """Forget offsets of a group."""
+async def handle(session: Session, request: OffsetDeleteRequest, _version: int) -> OffsetDeleteResponse:
+    """Delete offsets of a group."""
     groups = session.broker.groups
     code = groups.problem(request.group_id)
     group = groups.group(request.group_id)
@@ -33,11 +30,7 @@ def handle(
         code = missing if group is None else group.deletion_problem(Asked.DELETE_OFFSETS)
     if code or group is None:
         return OffsetDeleteResponse(error_code=code, topics=[])
-    return _all(session, request, group)
-
-
-async def _all(session: Session, request: OffsetDeleteRequest, group: Group) -> OffsetDeleteResponse:
-    groups, by_name = session.broker.groups, session.broker.topics.by_name
+    by_name = session.broker.topics.by_name
     partitions: set[Partition] = set()
     topics = []
     for named in request.topics:
@@ -56,14 +49,13 @@ async def _all(session: Session, request: OffsetDeleteRequest, group: Group) -> 
                     partitions.add(removed)
                 else:
                     code = removed
-            elif groups.storing.log.topic is not None:
-                # That it is forgotten may not be on disk yet.
-                partitions.add(groups.storing.log.partition(group.id))
+            elif (partition := groups.log.partition(group.id)) is not None:
+                partitions.add(partition)  # That it is deleted may not be on disk yet.
             answers.append(
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )
         topics.append(OffsetDeleteResponseTopic(name=named.name, partitions=answers))
     size_bytes = ANSWER_BYTES * sum(len(topic.partitions) for topic in topics)
-    if not await groups.storing.are_on_disk(partitions, size_bytes):
+    if not await groups.are_on_disk(partitions, size_bytes):
         return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=[])
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)

@@ -11,8 +11,8 @@ named. `require_stable` changes nothing: there are no transactions whose commits
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.coordinator import Coordinator
-from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.session import Session
 from tidelog.broker.work import Work, loop
@@ -65,7 +65,7 @@ async def _all(groups: Coordinator, request: OffsetFetchRequest) -> OffsetFetchR
 def _membership_problem(groups: Coordinator, asked: OffsetFetchRequestGroup) -> ErrorCode:
     """Return why a member of a consumer group may not be told: it is in another epoch by now."""
     group = groups.group(asked.group_id)
-    if isinstance(group, MixedGroup):
+    if isinstance(group, ConsumerGroup):
         return group.fetch_problem(asked.member_id, asked.member_epoch)
     return ErrorCode.NONE
 

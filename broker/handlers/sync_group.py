@@ -9,13 +9,11 @@ assignments are answered INVALID_REQUEST. Who syncs again while an earlier sync 
 with REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.
 """
 
-from functools import partial
-
-from tidelog.broker.answers import Later
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.coordinator import Group
+from tidelog.broker.groups.classic_member import refused_sync
+from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
-from tidelog.broker.work import keep_few
+from tidelog.broker.work import Work, keep_few
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -30,7 +28,9 @@ def without_excess(request: SyncGroupRequest, _version: int) -> SyncGroupRequest
     return request
 
 
-def handle(session: Session, request: SyncGroupRequest, version: int) -> SyncGroupResponse | Later:
+def handle(
+    session: Session, request: SyncGroupRequest, version: int
+) -> SyncGroupResponse | Work[SyncGroupResponse]:
     """Give a member its assignment."""
     groups = session.broker.groups
     code = groups.problem(request.group_id)
@@ -42,20 +42,19 @@ def handle(session: Session, request: SyncGroupRequest, version: int) -> SyncGro
     elif len(request.assignments) > MOST_ASSIGNMENTS:
         code = code or ErrorCode.INVALID_REQUEST
     if code or group is None:
-        return SyncGroupResponse(error_code=code or ErrorCode.UNKNOWN_MEMBER_ID, assignment=b"")
+        return refused_sync(code or ErrorCode.UNKNOWN_MEMBER_ID)
     assignments = {each.member_id: each.assignment for each in request.assignments}
     if not groups.memory.has_room(session.address, _more_bytes(group, request.member_id, assignments)):
-        return SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, assignment=b"")
-    ask = partial(
-        group.sync,
+        return refused_sync(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    # Of the request, which may be large, nothing is held while the member waits.
+    return group.sync(
         request.member_id,
         request.group_instance_id,
         request.generation_id,
-        assignments.items(),
-        protocol_type=request.protocol_type,
-        protocol=request.protocol_name,
+        assignments,
+        request.protocol_type,
+        request.protocol_name,
     )
-    return groups.waiting(lambda answer: ask(answer=answer))  # type: ignore[no-any-return]
 
 
 def _more_bytes(group: Group, member_id: str, assignments: dict[str, bytes]) -> int:

@@ -8,18 +8,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidelog.protocol.coordinator.form import Form, version_of
+from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BYTES, INT32, STRING, Array
 
-__all__ = [
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "ProtocolTopicPartitions",
-    "assignment_of",
-    "subscription_of",
-    "written_assignment",
-    "written_subscription",
-]
+CONSUMER: Final = "consumer"  # the protocol type of consumers
 
 
 @message
@@ -51,7 +44,15 @@ class ConsumerProtocolAssignment:
     user_data: bytes | None = field(BYTES, default=None, nullable="0+")
 
 
+@message
+class ConsumerProtocolTopics:
+    """The beginning of a subscription, in all versions; members may write what they like after it."""
+
+    topics: list[str] = field(Array(STRING))
+
+
 _LAST: Final = 3
+_TOPICS = Form(ConsumerProtocolTopics, "0", flexible="")
 _SUBSCRIPTIONS = Form(ConsumerProtocolSubscription, f"0-{_LAST}", flexible="")
 _ASSIGNMENTS = Form(ConsumerProtocolAssignment, f"0-{_LAST}", flexible="")
 
@@ -66,6 +67,15 @@ def assignment_of(assigned: bytes) -> ConsumerProtocolAssignment:
     """Return what a member was assigned. WireError where that is nothing of the kind."""
     assignment: ConsumerProtocolAssignment = _read(_ASSIGNMENTS, assigned)
     return assignment
+
+
+def subscribed_topics(metadata: bytes) -> list[str] | None:
+    """Return the topics that a member names, None where its metadata are not those of a consumer."""
+    try:
+        subscription: ConsumerProtocolTopics = _TOPICS.read(metadata, as_version=0)
+    except WireError:
+        return None
+    return subscription.topics
 
 
 def written_assignment(partitions: Iterable[ProtocolTopicPartitions], metadata: bytes) -> bytes:

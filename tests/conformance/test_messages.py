@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.support import java
 from tests.support.strategies import messages
 from tests.support.wire import Case
-from tidelog.protocol.coordinator import consumer_forms
+from tidelog.protocol.coordinator import records
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.constructs import plain
@@ -98,12 +98,19 @@ def structs_of(upstream: Any) -> dict[str, Any]:
     return {struct["name"]: struct["fields"] for struct in upstream.get("commonStructs", [])}
 
 
-@pytest.mark.parametrize("message", [*consumer_forms.KEY_NUMBERS, *consumer_forms.VALUE_NUMBERS])
-def test_the_records_of_consumer_groups_are_kafkas(message: type) -> None:
+OF_CONSUMERS = [
+    (kind, message)
+    for kinds in (records.KEYS, records.VALUES)
+    for kind, message in kinds.items()
+    if kind >= records.CONSUMER_GROUP
+]
+
+
+@pytest.mark.parametrize(("kind", "message"), OF_CONSUMERS)
+def test_the_records_of_consumer_groups_are_kafkas(kind: int, message: type) -> None:
     upstream = definition(message.__name__, "kafka-group-coordinator")
-    numbers = {**consumer_forms.KEY_NUMBERS, **consumer_forms.VALUE_NUMBERS}
-    assert (upstream["apiKey"], upstream["validVersions"]) == (numbers[message], "0")
-    is_key = message in consumer_forms.KEY_NUMBERS
+    assert (upstream["apiKey"], upstream["validVersions"]) == (kind, "0")
+    is_key = message in records.KEYS.values()
     assert upstream["flexibleVersions"] == ("none" if is_key else "0+")
     form = Api(key=0, versions="0", flexible="0+", request=message, response=message)
     compare(form, message, upstream["fields"], structs_of(upstream))

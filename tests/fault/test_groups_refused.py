@@ -12,8 +12,9 @@ from tests.integration.test_consumer_group_handlers import Member, classic, make
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tidelog.broker.groups.consumer_parts import Changes, Stored, Writing
-from tidelog.broker.groups.mixed import MixedGroup
+from tests.integration.test_consumer_group_handlers import Member, classic, make_topic
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.log import Changes, Stored, WriteBehind
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from tidelog.protocol.messages.offset_delete import (
@@ -191,7 +192,7 @@ async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does
     await new.heartbeat()
     full_disk.end(".log")
     await new.heartbeat(member_epoch=-1)
-    assert not isinstance(served.broker.groups.groups["g"], MixedGroup)
+    assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
     await old.leave()
     full_disk.heal()
     response = await new.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
@@ -213,10 +214,10 @@ async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_th
     full_disk.heal()
     await new.heartbeat(member_epoch=-1)
     group = served.broker.groups.groups["g"]
-    assert not isinstance(group, MixedGroup)
+    assert not isinstance(group, ConsumerGroup)
     served = await restarted(served, serve)
     again = served.broker.groups.groups["g"]
-    assert not isinstance(again, MixedGroup)
+    assert not isinstance(again, ConsumerGroup)
     assert list(again.members) == list(group.members) == [old.id]
 
 
@@ -260,7 +261,7 @@ def refuse_the_second_first(disk: Disk) -> None:
 )
 def test_what_was_refused_is_not_written_over_what_was_said_later(refuse: Callable[[Disk], None]) -> None:
     disk = Disk()
-    writing = Writing("g", disk.store)
+    writing = WriteBehind("g", disk.store)
     codes: list[ErrorCode] = []
     for value in (b"1", b"2"):
         writing.put(b"epoch", value)
@@ -278,7 +279,7 @@ def test_what_was_refused_is_not_written_over_what_was_said_later(refuse: Callab
 
 def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
     disk = Disk()
-    writing = Writing("g", disk.store)
+    writing = WriteBehind("g", disk.store)
     codes: list[ErrorCode] = []
     writing.put(b"key", b"1")
     writing.flush(codes.append)
@@ -308,7 +309,7 @@ async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
         flushes = Flushes(patch)
         leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
         await asyncio.to_thread(flushes.waits.wait, 20)
-        assert not isinstance(served.broker.groups.groups["g"], MixedGroup)
+        assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
         flushes.fail = True
         flushes.may_go.set()
         assert (await leaving).error_code == REFUSED

@@ -9,11 +9,14 @@ import pytest
 from tests.integration.test_group_handlers import fail_flushes
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tidelog.broker.groups import consumer_records, consumers, matches, topic_patterns
-from tidelog.broker.groups.mixed import MixedGroup
+from tests.integration.test_group_handlers import fail_flushes
+from tidelog.broker.groups import log as log_module
+from tidelog.broker.groups import services, subscriptions, topic_patterns
+from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.handlers import consumer_group_heartbeat
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
+from tidelog.protocol.coordinator.messages import ConsumerGroupMetadataKey
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
@@ -190,19 +193,19 @@ async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answer
     served = await serve()
     one = await member(served, connect)
     await one.heartbeat()
-    owned_of, heartbeat_of = consumer_group_heartbeat.owned_of, MixedGroup.heartbeat_of
+    owned_of, heartbeat_of = consumer_group_heartbeat.owned_of, ConsumerGroup.consumer_heartbeat
     threads: list[threading.Thread] = []
 
     def read(topic_partitions: Any) -> Any:
         threads.append(threading.current_thread())
         return owned_of(topic_partitions)
 
-    def answer(*asked: Any) -> None:
+    def answer(*asked: Any) -> Any:
         threads.append(threading.current_thread())
-        heartbeat_of(*asked)
+        return heartbeat_of(*asked)
 
     monkeypatch.setattr(consumer_group_heartbeat, "owned_of", read)
-    monkeypatch.setattr(MixedGroup, "heartbeat_of", answer)
+    monkeypatch.setattr(ConsumerGroup, "consumer_heartbeat", answer)
     one.owned = [TopicPartitions(topic_id=bytes(16), partitions=[0])] * count
     assert (await one.heartbeat()).error_code == NONE
     assert [thread is threading.main_thread() for thread in threads] == [count == 1, True]
@@ -288,7 +291,7 @@ async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_
 async def test_topics_that_match_find_room_or_their_member_is_refused(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matches, "NAME_BYTES", 200_000)
+    monkeypatch.setattr(subscriptions, "NAME_BYTES", 200_000)
     match, most = topic_patterns.matches, 0
 
     def looked_at(regexes: Any, names: Any, room: int) -> Any:
@@ -319,10 +322,10 @@ async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_
     one = await member(served, connect)
     assert (await one.heartbeat()).error_code == NONE
 
-    def append(*_: Any) -> None:
+    def append(*_: Any, **__: Any) -> None:
         raise BatchTooLarge("the test says so")
 
-    monkeypatch.setattr(served.broker.groups.storing.log, "append", append)
+    monkeypatch.setattr(log_module, "build_batch", append)
     other = await member(served, connect, "m2")
     assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -362,7 +365,7 @@ async def test_topics_that_come_and_go_are_matched_as_they_are(serve: Serve, con
     await third.heartbeat(**said)
     assert [len(each.owned) for each in (first, second, third)] == [1, 2, 1]
     group = served.broker.groups.groups["c"]
-    assert isinstance(group, MixedGroup)
+    assert isinstance(group, ConsumerGroup)
     assert group.regexes["t.*"] == {"t2"}
 
 
@@ -378,7 +381,7 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
         return (yield from match(regexes, names, most))
 
     monkeypatch.setattr(topic_patterns, "matches", slowly)
-    monkeypatch.setattr(consumers, "AT_ONCE", 0)
+    monkeypatch.setattr(services, "AT_ONCE", 0)
     served = await serve()
     slow, other = await member(served, connect, group="slow"), await member(served, connect, group="other")
     await make_topic(other.client, "t", 2)
@@ -580,7 +583,7 @@ async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(serve: Serve
     again = await serve()
     await until(lambda: not again.broker.groups.is_loading)
     restored = again.broker.groups.groups["g"]
-    assert isinstance(restored, MixedGroup)
+    assert isinstance(restored, ConsumerGroup)
     assert restored.members.keys() == {old.id, other.id, "m"}
 
 
@@ -597,18 +600,18 @@ async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
 ) -> None:
     served = await serve()
     await (await member(served, connect)).heartbeat()
-    storing = served.broker.groups.storing
-    log = storing.log.partition("g").log
+    group_log = served.broker.groups.log
+    log = group_log.partition("g").log
     log.update_config(log.config.override({option: value}))
     end, codes = log.log_end_offset, list[ErrorCode]()
-    storing.store_changes("g", {b"%d" % number: bytes(size_bytes) for number in range(120)}, codes.append)
+    group_log.store("g", {b"%d" % number: bytes(size_bytes) for number in range(120)}, codes.append)
     await until(lambda: bool(codes))
     assert (codes, log.log_end_offset) == ([NONE], end + 120)
 
 
 async def test_where_there_is_no_topic_of_groups_yet_nothing_is_written(serve: Serve) -> None:
-    storing = (await serve()).broker.groups.storing
-    assert storing.append_all("g", {b"k": None}) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group_log = (await serve()).broker.groups.log
+    assert group_log.append_all("g", {b"k": None}) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
@@ -616,10 +619,10 @@ async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
 ) -> None:
     served = await serve()
     await (await member(served, connect)).heartbeat()
-    storing = served.broker.groups.storing
-    log = storing.log.partition("g").log
+    group_log = served.broker.groups.log
+    log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
-    storing.store_changes("g", {b"1": b"", b"2": bytes(2 << 20), b"3": b""}, codes.append)
+    group_log.store("g", {b"1": b"", b"2": bytes(2 << 20), b"3": b""}, codes.append)
     await until(lambda: bool(codes))
     assert (codes, log.log_end_offset) == ([ErrorCode.UNKNOWN_SERVER_ERROR], end + 1)
 
@@ -700,10 +703,10 @@ async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_no
 ) -> None:
     served = await serve()
     await (await member(served, connect)).heartbeat()
-    storing = served.broker.groups.storing
-    log = storing.log.partition("g").log
+    group_log = served.broker.groups.log
+    log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
-    storing.store_changes("g", {b"%d" % number: bytes(1000) for number in range(1000)}, codes.append)
+    group_log.store("g", {b"%d" % number: bytes(1000) for number in range(1000)}, codes.append)
     await until(lambda: bool(codes))
     counts = [header.record_count for _, _, header in log.headers(end)]
     assert (codes, counts) == ([NONE], [1000])
@@ -720,7 +723,7 @@ async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_
     assert (await new.heartbeat(member_epoch=-1)).error_code == NONE, "one is left: as many as there may be"
     groups = served.broker.groups
     assert (await kinds(new.client))["g"][0] == "classic"
-    assert groups.memory.held_bytes == groups.groups["g"].taken.size_bytes
+    assert groups.memory.held_bytes == groups.groups["g"].memory.size_bytes
     served.broker.clock.hold()
     served.broker.clock.advance(seconds=10)  # a session, no rebalance yet
     await until(lambda: not groups.groups["g"].members)
@@ -792,14 +795,16 @@ async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one
     await old.join()
     await old.sync()
     groups, keys = served.broker.groups, []
-    storing = groups.storing
-    append = storing.append
+    append = groups.log.append
     monkeypatch.setattr(
-        storing, "append", lambda group_id, entries: keys.extend(entries) or append(group_id, entries)
+        groups.log, "append", lambda group_id, entries: keys.extend(entries) or append(group_id, entries)
     )
     assert (await new.heartbeat()).error_code == NONE
     assert keys[0][:2] == (records.group_key("g"), None)
-    assert (consumer_records.group_key("g") in {key for key, *_ in keys}, len(groups.groups)) == (True, 1)
+    assert (
+        records.written_key(ConsumerGroupMetadataKey(group_id="g")) in {key for key, *_ in keys},
+        len(groups.groups),
+    ) == (True, 1)
 
 
 async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve, connect: Connect) -> None:
@@ -937,5 +942,5 @@ async def test_a_group_whose_first_records_wait_for_the_topic_is_stored_in_order
     again = await serve()
     await until(lambda: not again.broker.groups.is_loading)
     group = again.broker.groups.groups["g"]
-    assert isinstance(group, MixedGroup)
+    assert isinstance(group, ConsumerGroup)
     assert {found.id: found.current.epoch for found in group} == epochs

@@ -14,15 +14,14 @@ from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
-from tidelog.broker.groups import offsets_log
-from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups import loading
+from tidelog.broker.groups.classic import ClassicGroup, State
+from tidelog.broker.groups.log import partition_of, read
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
-from tidelog.broker.groups.offsets_log import partition_of
-from tidelog.broker.groups.states import State
 from tidelog.broker.handlers import join_group, offset_commit, offset_fetch
 from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
@@ -477,7 +476,7 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
         liar.protocols = []
         assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await states(one.client), await one.heartbeat()) == ({"g": "Stable"}, NONE)
-    assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].taken.size_bytes
+    assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].memory.size_bytes
 
 
 async def test_a_protocol_that_is_named_twice_is_known_once(serve: Serve, connect: Connect) -> None:
@@ -718,18 +717,14 @@ async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == NONE
 
 
-async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(serve: Serve, connect: Connect) -> None:
     served = await serve()
     one = await member(served, connect)
     await make_topic(one.client, "t")
     await one.commit("t", 5)
 
-    def append(*_: object) -> None:
-        raise StorageError("no")
-
-    monkeypatch.setattr(served.broker.groups.storing.log, "append", append)
+    log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log.refuse_writes("the test says so")
     request = DeleteGroupsRequest(groups_names=["g"])
     (result,) = (await one.client.ask(DELETE_GROUPS, 2, request)).results
     assert result.error_code == ErrorCode.NOT_COORDINATOR
@@ -821,7 +816,7 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
         value = OffsetCommitValue(offset=number, leader_epoch=0, metadata="", commit_timestamp=now_ms)
         of_partition = written[partition_of(name, 4)]
         key = records.offset_key(name, "t", 0)
-        of_partition.append(Record(len(of_partition), 1, key, records.OFFSET_VALUES.write(value, 3)))
+        of_partition.append(Record(len(of_partition), 1, key, records.written_value(value, 3)))
     for folder, made in {
         "t-0": [],
         **{f"__consumer_offsets-{n}": each for n, each in enumerate(written)},
@@ -878,7 +873,7 @@ async def test_groups_that_were_read_are_served_in_turns(
     await loaded(client)
     assert await states(client) == dict.fromkeys("abc", "Stable")
     groups = served.broker.groups
-    groups._serve(iter([ClassicGroup("late", groups._around)]), Later())
+    groups._serve(iter([ClassicGroup("late", groups.services)]), Later())
     assert set(groups.groups) == set("abc"), "their topic was deleted meanwhile"
 
 
@@ -893,7 +888,7 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
     await served.stop()
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
-    has_loaded = coordinator_module.Coordinator._has_loaded
+    has_loaded = coordinator_module.Coordinator._loaded
 
     def hold_back(self: Any, *loaded: Any) -> None:
         async def later() -> None:
@@ -902,16 +897,16 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
 
         self.held_back = loop.create_task(later())
 
-    monkeypatch.setattr(coordinator_module.Coordinator, "_has_loaded", hold_back)
+    monkeypatch.setattr(coordinator_module.Coordinator, "_loaded", hold_back)
     served = await serve()
     one.client = await connect(served)
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert (await one.join()).error_code == loading
+    is_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await one.join()).error_code == is_loading
     assert (await one.sync()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert (await one.heartbeat(), await one.commit("t", 6)) == (NONE, [loading])
+    assert (await one.heartbeat(), await one.commit("t", 6)) == (NONE, [is_loading])
     response = await one.client.ask(DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["g"]))
-    assert response.groups[0].error_code == loading
-    assert (await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())).error_code == loading
+    assert response.groups[0].error_code == is_loading
+    assert (await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())).error_code == is_loading
     with pytest.raises(AssertionError):
         await one.offsets(t=1)
     gate.set()
@@ -928,14 +923,14 @@ async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
     await one.join_and_sync()
     await one.commit("t", 5)
     await served.stop()
-    read, fails = offsets_log._batches, True
+    fails = True
 
-    def read_badly(log: Log) -> Any:
+    def read_badly(logs: list[Log], note: Any) -> Any:
         if fails:
-            raise ReadFailed(f"{log}: the disk does not give it")
-        return read(log)
+            raise ReadFailed(f"{logs[0]}: the disk does not give it")
+        return (yield from read(logs, note))
 
-    monkeypatch.setattr(offsets_log, "_batches", read_badly)
+    monkeypatch.setattr(loading, "read", read_badly)
     served = await serve()
     served.broker.clock.hold()
     one.client = await connect(served)
@@ -959,10 +954,10 @@ async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_del
     await one.commit("t", 5)
     await served.stop()
 
-    def read_badly(log: Log) -> Any:
-        raise ReadFailed(f"{log}: the disk does not give it")
+    def read_badly(logs: list[Log], _note: Any) -> Any:
+        raise ReadFailed(f"{logs[0]}: the disk does not give it")
 
-    monkeypatch.setattr(offsets_log, "_batches", read_badly)
+    monkeypatch.setattr(loading, "read", read_badly)
     served = await serve()
     served.broker.clock.hold()
     one.client = await connect(served)
@@ -1246,7 +1241,7 @@ def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
         return later
 
-    monkeypatch.setattr(served.broker.groups.storing._flusher, "commit", commit)
+    monkeypatch.setattr(served.broker.groups.log._flusher, "commit", commit)
 
 
 async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
@@ -1281,14 +1276,14 @@ async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten
     served = await serve()
     one = await member(served, connect, "g" * 32_000)
     await make_topic(one.client, "t", 120)
-    storing, sizes = served.broker.groups.storing, []
-    append = storing.append
+    group_log, sizes = served.broker.groups.log, []
+    append = group_log.append
 
     def counted(group_id: str, entries: Any) -> Any:
         sizes.append(sum(len(entry.key) for entry in entries))
         return append(group_id, entries)
 
-    monkeypatch.setattr(storing, "append", counted)
+    monkeypatch.setattr(group_log, "append", counted)
     assert await one.commit("t", *range(120)) == [NONE] * 120
     await delete_topic(one.client, "t")
     await until(lambda: not served.broker.groups.offsets)

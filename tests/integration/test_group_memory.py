@@ -12,8 +12,10 @@ from tests.integration.test_consumer_group_handlers import Member
 from tests.integration.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.support.group_member import GroupMember
 from tests.support.served import Connect, Serve, Served, connect, serve, until
+from tests.integration.test_consumer_group_handlers import Member
+from tests.integration.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.unit.broker.test_groups_classic import Client, World, make
-from tidelog.broker.groups.consumer_parts import MEMBER_BYTES
+from tidelog.broker.groups.consumer_member import MEMBER_BYTES
 from tidelog.broker.groups.memory import GROUP_BYTES, Memory
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.routes import SERVED
@@ -331,7 +333,7 @@ def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
             name = f"{number}"
             protocols = [(f"{name}-{each}", bytes(1)) for each in range(99)]
             Client(group, name, protocols=[("all", b""), *protocols]).join()
-        counted.append(group.taken.size_bytes)
+        counted.append(group.memory.size_bytes)
         return [group, world]
 
     def offsets() -> list[Any]:

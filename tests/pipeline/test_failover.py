@@ -19,7 +19,7 @@ from tidelog.pipeline.jobs import failover
 from tidelog.pipeline.jobs.failover import BY_TIME, START, Found
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.log_manager import LOG_STARTS

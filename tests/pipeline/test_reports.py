@@ -16,7 +16,7 @@ from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.parts import report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.log_manager import LOG_STARTS

@@ -1,19 +1,71 @@
 """A consumer group in a test: topics in a dict, time that stands still, a log that is a dict, members as clients are.
 
-Owns what a group is handed and what a client of it does; judges nothing.
+Owns what a group uses and what a client of it does; judges nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
 from tidelog.broker.groups.consumer import ConsumerGroup
-from tidelog.broker.groups.consumer_member import Subscription
-from tidelog.broker.groups.consumer_parts import Answer, Beat, Changes, ConsumerSurroundings
-from tidelog.broker.groups.mixed import MixedGroup
-from tidelog.protocol.coordinator import consumer_forms
+from tidelog.broker.groups.consumer_member import Heartbeat, Subscription
+from tidelog.broker.groups.log import Changes
+from tidelog.broker.groups.services import Assigned, GroupError, Matched, Replies, Services
+from tidelog.config.options import BrokerConfig
+from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
 
 SESSION_MS = 45_000
+CONFIG = BrokerConfig(log_dir=Path("unused"))
+
+
+class Answer(NamedTuple):
+    """What a member is told; `assignment` is None where it knows that."""
+
+    code: ErrorCode
+    why: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    assignment: Assignment | None = None
+
+
+def drive(request: Coroutine[Any, Any, Any], answer: Callable[[Any], None]) -> None:
+    """Serve a request of a group as the broker does; hand over what it comes to, be it later: a GroupError, too."""
+
+    def go_on() -> None:
+        try:
+            later = request.send(None)
+        except StopIteration as end:
+            answer(end.value)
+        except GroupError as error:
+            answer(error)
+        else:
+            assert isinstance(later, Later)
+            later.ready = go_on
+
+    go_on()
+
+
+class FakeLoop:
+    """An event loop that does at once what it is to do soon."""
+
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_busy = False
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._due.append(callback)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        while self._due:
+            self._due.popleft()()
+        self._is_busy = False
 
 
 class FakeTimer:
@@ -25,10 +77,35 @@ class FakeTimer:
         self.callback = None
 
 
+class FakeServices(Services):
+    """What takes long is done at once, or by `World.work`."""
+
+    world: "World"
+
+    def new_id(self) -> str:
+        return self.world.new_id()
+
+    def topic(self, name: str) -> tuple[bytes, int] | None:
+        return self.world.topic(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return next((name for name, found in self.world.topics.items() if found[0] == topic_id), None)
+
+    def assign(
+        self, group_id: str, assignor: str, members: Members, counts: Counts, done: Assigned
+    ) -> Mapping[str, Assignment] | None:
+        return self.world.assign(assignor, members, counts, done)
+
+    def match(
+        self, group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, done: Matched
+    ) -> None:
+        self.world.match(regexes, names, most, done)
+
+
 class World:
     """All that a group knows of the world."""
 
-    def __init__(self, max_size: int = 1000) -> None:
+    def __init__(self, **options: int) -> None:
         self.now_ms = 1_000_000
         self.timers: list[FakeTimer] = []
         self.topics: dict[str, tuple[bytes, int]] = {}
@@ -38,33 +115,36 @@ class World:
         self.fails = False
         self.is_lazy = False  # what takes long is done by `work`
         self.undone: list[Callable[[], None]] = []
+        self.assigned: list[int] = []  # the members of each assignment
+        self.matched: list[
+            tuple[list[str], list[str] | None]
+        ] = []  # expressions, and the names, None for all
         self.downgraded: list[frozenset[str]] = []
         self.may_downgrade = False
         self._ids = 0
-        self.around = ConsumerSurroundings(
-            now_ms=lambda: self.now_ms,
-            monotonic_ms=lambda: self.now_ms,
-            call_later=self.call_later,
-            new_id=self.new_id,
-            store=self.store,
-            hold=self.hold,
-            room=lambda _host: self.room_bytes,
-            topic=lambda name: self.topics.get(name),
-            assign=self.assign,
-            resolve=self.resolve,
-            topic_name=self.topic_name,
-            regex_problem=lambda regex: "no such thing" if "(" in regex else None,
-            downgrade=self.downgrade,
-            session_timeout_ms=SESSION_MS,
-            max_size=max_size,
-            default_assignor="uniform",
+        now_ms = lambda: self.now_ms  # noqa: E731 - twice
+        clock: Any = SimpleNamespace(now_ms=now_ms, monotonic_ms=now_ms)
+        memory: Any = SimpleNamespace(
+            hold=self.hold, hold_group=self.hold_group, room_bytes=lambda _host: self.room_bytes
         )
+        log: Any = SimpleNamespace(store=self.store)
+        topics: Any = None
+        timers: Any = self
+        loop: Any = FakeLoop()
+        self.services = FakeServices(
+            CONFIG, clock, timers, topics, memory, log, Replies(loop), self.downgrade
+        )
+        self.services.world = self
+        self.configure(group_consumer_session_timeout_ms=SESSION_MS, group_consumer_max_size=1000, **options)
 
-    def group(self) -> MixedGroup:
-        return self.group_of("g")
+    def configure(self, **options: int) -> None:
+        self.services.config = replace(self.services.config, **options)  # type: ignore[arg-type]
 
-    def group_of(self, group_id: str) -> MixedGroup:
-        return MixedGroup(group_id, self.around)
+    def topic(self, name: str) -> tuple[bytes, int] | None:
+        return self.topics.get(name)
+
+    def group(self) -> ConsumerGroup:
+        return ConsumerGroup("g", self.services)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self.now_ms + delay_ms, callback)
@@ -78,36 +158,32 @@ class World:
     def hold(self, _host: str, size_bytes: int) -> None:
         self.held_bytes += size_bytes
 
-    def store(self, group_id: str, changes: Changes, then: Callable[[ErrorCode], None]) -> None:
+    def hold_group(self, memory: Any) -> None:
+        self.held_bytes += memory.size_bytes
+
+    def store(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
         assert group_id == "g"
         if self.fails:
-            then(ErrorCode.NOT_COORDINATOR)
+            done(ErrorCode.NOT_COORDINATOR)
             return
         for key, value in changes.items():
             self.log.pop(key, None)
             if value is not None:
                 self.log[key] = value
-        then(ErrorCode.NONE)
+        done(ErrorCode.NONE)
 
     def assign(
-        self,
-        _group_id: str,
-        name: str,
-        members: Members,
-        counts: Counts,
-        then: Callable[[Mapping[str, Assignment]], None],
-    ) -> None:
-        self._do(lambda: then(ASSIGNORS[name](members, counts)))
+        self, name: str, members: Members, counts: Counts, done: Assigned
+    ) -> Mapping[str, Assignment] | None:
+        self.assigned.append(len(members))
+        if not self.is_lazy:
+            return ASSIGNORS[name](members, counts)
+        self.undone.append(lambda: done(ASSIGNORS[name](members, counts)))
+        return None
 
-    def resolve(
-        self,
-        _group_id: str,
-        regexes: Sequence[str],
-        names: Sequence[str] | None,
-        most: int,
-        then: Callable[[Mapping[str, frozenset[str] | None]], None],
-    ) -> None:
+    def match(self, regexes: Sequence[str], names: Sequence[str] | None, most: int, done: Matched) -> None:
         """Match: here a regular expression is the beginning of a name."""
+        self.matched.append((list(regexes), None if names is None else list(names)))
         found: dict[str, frozenset[str] | None] = {}
         for regex in regexes:
             matching = frozenset(
@@ -115,7 +191,7 @@ class World:
             )
             found[regex] = matching if len(matching) <= most else None
             most -= len(found[regex] or ())
-        self._do(lambda: then(found))
+        self._do(lambda: done(found))
 
     def downgrade(
         self, group: ConsumerGroup, leaving: frozenset[str], _coming_back: Subscription | None
@@ -124,9 +200,6 @@ class World:
             return None
         self.downgraded.append(leaving)
         return self
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        return next((name for name, found in self.topics.items() if found[0] == topic_id), None)
 
     def _do(self, work: Callable[[], None]) -> None:
         if self.is_lazy:
@@ -151,15 +224,29 @@ class World:
         self.timers = [each for each in self.timers if each.callback is not None]
         self.now_ms = until_ms
 
-    def restarted(self) -> MixedGroup:
+    def restarted(self) -> ConsumerGroup:
         """Return the group as its log says, with the timers of the former one gone."""
         self.timers.clear()
         self.held_bytes = 0
         group = self.group()
         for key, value in self.log.items():
-            group.restore(*consumer_forms.read(key, value))
+            restore(group, key, value)
         group.begin()
         return group
+
+
+def restore(group: ConsumerGroup, key: bytes, value: bytes | None) -> None:
+    """Have a group be as a record says."""
+    pair = records.read(key, value)
+    assert pair is not None
+    group.restore(*pair)
+
+
+def answer_of(outcome: Any) -> Answer:
+    """Return what a request of a member has come to."""
+    if isinstance(outcome, GroupError):
+        return Answer(outcome.code, str(outcome) or None)
+    return Answer(ErrorCode.NONE, None, *outcome)
 
 
 class Client:
@@ -173,9 +260,9 @@ class Client:
         self.owns: dict[bytes, frozenset[int]] = {}
         self.answers: list[Answer] = []
 
-    def beat(self, group: ConsumerGroup, *, is_full: bool = True) -> Beat:
+    def beat(self, *, is_full: bool = True) -> Heartbeat:
         says = self.epoch == 0 or is_full
-        return Beat(
+        return Heartbeat(
             member_id=self.member_id,
             epoch=self.epoch,
             instance_id=self.said.get("instance_id"),
@@ -191,10 +278,14 @@ class Client:
     def heartbeat(self, group: ConsumerGroup, *, is_full: bool = True) -> Answer | None:
         """Send one; take what is answered, if it is by now."""
         count = len(self.answers)
-        group.heartbeat_of(self.beat(group, is_full=is_full), self.take)
+        self.send(group, self.beat(is_full=is_full))
         return self.answers[-1] if len(self.answers) > count else None
 
-    def take(self, answer: Answer) -> None:
+    def send(self, group: ConsumerGroup, heartbeat: Heartbeat) -> None:
+        drive(group.consumer_heartbeat(heartbeat), self.take)
+
+    def take(self, outcome: Any) -> None:
+        answer = answer_of(outcome)
         self.answers.append(answer)
         if answer.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.epoch, self.owns = 0, {}
@@ -204,8 +295,8 @@ class Client:
                 self.owns = dict(answer.assignment)
 
     def leave(self, group: ConsumerGroup, epoch: int = -1) -> Answer:
-        left: list[Answer] = []
-        beat = Beat(member_id=self.member_id, epoch=epoch, instance_id=self.said.get("instance_id"))
-        group.leave_of(beat, left.append)
+        left: list[Any] = []
+        heartbeat = Heartbeat(self.member_id, epoch, instance_id=self.said.get("instance_id"))
+        drive(group.consumer_leave(heartbeat), left.append)
         self.epoch, self.owns = 0, {}
-        return left[0]
+        return answer_of(left[0])

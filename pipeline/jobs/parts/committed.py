@@ -14,7 +14,7 @@ from tidelog.pipeline.files import from_segments, pieces
 from tidelog.pipeline.files.pieces import Found
 from tidelog.pipeline.options import FAIL, TASK_BYTES
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.coordinator.messages import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.build import read_records

@@ -14,26 +14,27 @@ from typing import Any
 from tests.fault.crash.ledger import Sent, Violation, last_of
 from tests.fault.crash.process import CONFIG
 from tests.fault.crash.world import World
-from tests.support.consumer_groups import FakeTimer
+from tests.support.consumer_groups import FakeTimer, drive
 from tidelog.broker.answers import Later
 from tidelog.broker.flusher import Commit, Failed
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.consumer_parts import Beat, Refused
+from tidelog.broker.groups.classic_member import Joining
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.consumer_member import Heartbeat
 from tidelog.broker.groups.coordinator import Coordinator, Replaced
-from tidelog.broker.groups.member import Joining
-from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.log import Entry
 from tidelog.broker.groups.offsets import NEVER, Committed
-from tidelog.broker.groups.offsets_log import Entry, OffsetsLog
+from tidelog.broker.groups.services import GroupError
 from tidelog.broker.partition import Partition
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.consumer_group import (
+from tidelog.protocol.coordinator.consumer_protocol import written_subscription
+from tidelog.protocol.coordinator.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
 )
-from tidelog.protocol.coordinator.consumer_protocol import written_subscription
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.steps import at_once
@@ -62,39 +63,6 @@ class _Loop:
             self._due.popleft()()
 
 
-class _Log(OffsetsLog):
-    """Writes into the ledger what it appends."""
-
-    def __init__(self, world: "GroupsWorld") -> None:
-        super().__init__(world.topics)
-        self._world = world
-
-    def append(self, group_id: str, entries: Sequence[Entry], now_ms: int) -> Partition:
-        world = self._world
-        state, place = world.state(OFFSETS_TOPIC, 0), len(world.disk.journal)
-        try:
-            partition = super().append(group_id, entries, now_ms)
-        except StorageError as error:
-            world.failed(f"append of {group_id}", error)
-            raise
-        log = partition.log
-        fault, world.disk.fault = world.disk.fault, None
-        data = bytes(log.read(state.end, 1 << 20, True, PATIENT).read())
-        world.disk.fault = fault
-        times = (now_ms,) * len(entries)
-        sent = Sent(state.end, last_of(data), data, times, log.last_append_ms, None)
-        state = state._replace(sent=(*state.sent, sent))
-        world.put(OFFSETS_TOPIC, 0, state)
-        world.mark(place)
-        count = len(state.sent)
-        state = state._replace(written=count, seen=count, end=sent.last + 1, append_ms=sent.append_ms)
-        world.put(OFFSETS_TOPIC, 0, state)
-        world.mark()
-        is_offset = isinstance(records.read(*entries[0][:2])[0], OffsetCommitKey)  # type: ignore[index]
-        world.appended[group_id, is_offset] = count
-        return partition
-
-
 class GroupsWorld(World):
     """A life in which groups are served."""
 
@@ -113,7 +81,7 @@ class GroupsWorld(World):
         maintenance: Any = SimpleNamespace(submit=self._submit)
         loop: Any = self.loop
         self.groups = Coordinator(loop, CONFIG, clock, timers, self.topics, flusher, self._no_topic)
-        self.groups.storing.log = _Log(self)
+        self._append, self.groups.log.append = self.groups.log.append, self._noted_append
         self.groups.start(maintenance)
         self._go_on()
         if self.groups.is_loading:
@@ -127,7 +95,31 @@ class GroupsWorld(World):
         # What the log said then is told, on disk or not.
         self.loaded = self.state(OFFSETS_TOPIC, 0).written if OFFSETS_TOPIC in self.ledger else 0
 
-    # What the coordinator is handed.
+    # What the coordinator uses.
+
+    def _noted_append(self, group_id: str, entries: Sequence[Entry]) -> Partition | ErrorCode:
+        """Append, and write into the ledger what that was."""
+        state, place = self.state(OFFSETS_TOPIC, 0), len(self.disk.journal)
+        partition = self._append(group_id, entries)
+        if not isinstance(partition, Partition):
+            self.failed(f"append of {group_id}", StorageError(str(partition)))
+            return partition
+        log = partition.log
+        fault, self.disk.fault = self.disk.fault, None
+        data = bytes(log.read(state.end, 1 << 20, True, PATIENT).read())
+        self.disk.fault = fault
+        times = (self.now_ms,) * len(entries)
+        sent = Sent(state.end, last_of(data), data, times, log.last_append_ms, None)
+        state = state._replace(sent=(*state.sent, sent))
+        self.put(OFFSETS_TOPIC, 0, state)
+        self.mark(place)
+        count = len(state.sent)
+        state = state._replace(written=count, seen=count, end=sent.last + 1, append_ms=sent.append_ms)
+        self.put(OFFSETS_TOPIC, 0, state)
+        self.mark()
+        is_offset = isinstance(records.read(*entries[0][:2])[0], OffsetCommitKey)  # type: ignore[index]
+        self.appended[group_id, is_offset] = count
+        return partition
 
     def _call_later(self, delay_ms: int, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self.now_ms + delay_ms, callback)
@@ -200,13 +192,17 @@ class GroupsWorld(World):
         if not isinstance(put, Partition):
             return
         asked = self._asked(group_id, of=(True, False))
-        answer = self.groups.storing.when_on_disk(
-            group_id, ErrorCode.NONE, lambda: refused() or ErrorCode.NOT_COORDINATOR, 0
-        )
+        answer = self.groups.log.on_disk([put], ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, 0)
+
+        def answered(code: ErrorCode) -> None:
+            if code:
+                refused()
+            asked(code)
+
         if isinstance(answer, Later):
-            answer.ready = lambda: asked(answer.response)
+            answer.ready = lambda: answered(answer.response)
         else:
-            asked(answer)
+            answered(answer)
 
     def _asked(self, group_id: str, of: tuple[bool, ...] = (False,)) -> Callable[[ErrorCode], None]:
         """Return what takes an answer: all that the group, or its members, had written by then is on disk."""
@@ -229,7 +225,7 @@ class GroupsWorld(World):
         self.steps.append(f"classic {group_id} {name}")
         said = [("range", written_subscription(["t"]))]
         asked = Joining(name, None, "c", HOST, 1000, SESSION_MS, "consumer", said)
-        group.join(asked, partial(self._joined, group))
+        drive(group.join(asked), partial(self._joined, group))
         self._go_on()
         self._pass(0)
 
@@ -238,14 +234,9 @@ class GroupsWorld(World):
             return
         members = [each.member_id for each in response.members] or [response.member_id]
         self._serial += 1
-        assigned = [(each, b"%d" % self._serial) for each in members]
-        group.sync(
-            response.member_id,
-            None,
-            response.generation_id,
-            assigned,
-            lambda synced: self._asked(group.id)(ErrorCode(synced.error_code)),
-        )
+        assigned = dict.fromkeys(members, b"%d" % self._serial)
+        syncing = group.sync(response.member_id, None, response.generation_id, assigned)
+        drive(syncing, lambda synced: self._asked(group.id)(ErrorCode(synced.error_code)))
 
     def beat(self) -> None:
         """Have a member of the newer protocol join, or one go on in its epoch, or leave."""
@@ -253,10 +244,10 @@ class GroupsWorld(World):
             return
         group_id = self.rng.choice(GROUPS)
         new = f"m{self._serial + 1}"
-        joining = Beat(new, 0, None, None, "c", HOST, 1000, frozenset({"t"}), owned={})
+        joining = Heartbeat(new, 0, None, None, "c", HOST, 1000, frozenset({"t"}), owned={})
         try:
             group = self.groups.consumer_group(group_id, HOST, joining)
-        except Refused:
+        except GroupError:
             return
         known = [each for each in group if each.subscription.classic is None]
         member = self.rng.choice([None, *known])
@@ -265,18 +256,22 @@ class GroupsWorld(World):
             beat = joining
         else:
             owned = member.current.assigned
-            beat = Beat(member.id, member.current.epoch, client_id="c", client_host=HOST, owned=owned)
+            beat = Heartbeat(member.id, member.current.epoch, client_id="c", client_host=HOST, owned=owned)
         self.steps.append(f"beat {group_id} {beat.member_id} {beat.epoch}")
         if member is not None and self.rng.random() < 0.3:
-            group.leave_of(beat._replace(epoch=-1), lambda answer: self._asked(group_id)(answer.code))
+            leaving = group.consumer_leave(beat._replace(epoch=-1))
+            drive(leaving, lambda outcome: self._asked(group_id)(_code_of(outcome)))
         else:
             self._beat(group, beat)
         self._go_on()
 
-    def _beat(self, group: MixedGroup, beat: Beat) -> None:
+    def _beat(self, group: ConsumerGroup, beat: Heartbeat) -> None:
         found: list[Callable[[ErrorCode], None]] = []
         codes: list[ErrorCode] = []
-        group.heartbeat_of(beat, lambda answer: found[0](answer.code) if found else codes.append(answer.code))
+        drive(
+            group.consumer_heartbeat(beat),
+            lambda outcome: found[0](_code_of(outcome)) if found else codes.append(_code_of(outcome)),
+        )
         self._go_on()
         found.append(self._asked(group.id))
         for code in codes:
@@ -384,7 +379,7 @@ class GroupsWorld(World):
             key.group_id: value.epoch for key, value in said if isinstance(key, ConsumerGroupMetadataKey)
         }
         for group_id, group in self.groups.groups.items():
-            if isinstance(group, MixedGroup):
+            if isinstance(group, ConsumerGroup):
                 self._judge_consumers(group, consumer.pop(group_id, None), said)
             elif group_id in classic:
                 value = classic.pop(group_id)
@@ -398,7 +393,7 @@ class GroupsWorld(World):
         if not left <= set(self.groups.groups):
             raise Violation("groups", f"{left} are gone")
 
-    def _judge_consumers(self, group: MixedGroup, epoch: int | None, said: list[Any]) -> None:
+    def _judge_consumers(self, group: ConsumerGroup, epoch: int | None, said: list[Any]) -> None:
         members = {
             key.member_id
             for key, _ in said
@@ -413,3 +408,7 @@ class GroupsWorld(World):
         expected = {member_id: epochs.get(member_id, 0) for member_id in members}
         if found != expected or group.epoch != (epoch or 0):
             raise Violation("groups", f"{group.id} is {group.epoch} {found}, not {epoch} {expected}")
+
+
+def _code_of(outcome: object) -> ErrorCode:
+    return outcome.code if isinstance(outcome, GroupError) else ErrorCode.NONE

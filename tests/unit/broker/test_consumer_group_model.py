@@ -4,10 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.consumer_groups import SESSION_MS, Client, World
+from tests.support.consumer_groups import SESSION_MS, Client, World, drive, restore
 from tidelog.broker.groups.assignors import ASSIGNORS
-from tidelog.broker.groups.matches import NAME_BYTES
-from tidelog.protocol.coordinator import consumer_forms
+from tidelog.broker.groups.subscriptions import NAME_BYTES
 from tidelog.protocol.error_codes import ErrorCode
 
 NAMES = ("a", "ab", "b")
@@ -57,7 +56,7 @@ class Groups(RuleBasedStateMachine):
     @rule(number=clients)
     def lose_an_answer(self, number: int) -> None:
         if client := self.client(number):
-            self.group.heartbeat_of(client.beat(self.group), lambda answer: None)
+            drive(self.group.consumer_heartbeat(client.beat()), lambda _: None)
 
     @rule(number=clients, topics=st.frozensets(st.sampled_from(NAMES)))
     def subscribe_to_others(self, number: int, topics: frozenset[str]) -> None:
@@ -182,7 +181,7 @@ class Groups(RuleBasedStateMachine):
     def the_log_says_the_same(self) -> None:
         again = self.world.group()
         for key, value in self.world.log.items():
-            again.restore(*consumer_forms.read(key, value))
+            restore(again, key, value)
         assert again.members.keys() == self.group.members.keys()
         for member_id, member in self.group.members.items():
             stored = again.members[member_id]

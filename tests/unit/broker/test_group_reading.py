@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.groups.reading import Reading
+from tidelog.broker.groups.subscriptions import TopicsRead
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -25,7 +25,7 @@ def test_what_is_kept_is_what_would_be_found_anew(changes: list[tuple]) -> None:
     topics = {"a": (b"a" * 16, 1), "b": (b"b" * 16, 2)}
     subscribed = dict.fromkeys(range(4), frozenset[str]())
     matched: dict[str, frozenset[str]] = {}
-    kept = Reading(topics.get)
+    kept = TopicsRead(topics.get)
     for what, key, value in changes:
         if what == "member":
             kept.count(value, 1)
@@ -42,7 +42,7 @@ def test_what_is_kept_is_what_would_be_found_anew(changes: list[tuple]) -> None:
             assert kept.counts == dict(
                 topics[name] for name in NAMES if name in kept and topics.get(name) is not None
             )
-        anew = Reading(topics.get)
+        anew = TopicsRead(topics.get)
         for regex in sorted(matched, reverse=True):
             anew.match(regex, matched[regex])
         for names in reversed(subscribed.values()):
@@ -59,7 +59,7 @@ def test_what_is_kept_is_what_would_be_found_anew(changes: list[tuple]) -> None:
 
 def test_the_hash_is_another_one_where_a_topic_is_and_fits_its_record() -> None:
     topics = {"a": (b"a" * 16, 1), "b": (b"b" * 16, 1)}
-    reading = Reading(topics.get)
+    reading = TopicsRead(topics.get)
     reading.count(frozenset(["a", "b", "c"]), 1)
     hashes = [reading.hash]
     for name, found in (("a", (b"a" * 16, 2)), ("a", (b"x" * 16, 2)), ("c", (b"c" * 16, 1)), ("c", None)):
@@ -80,7 +80,7 @@ def test_a_change_costs_what_changes_however_much_the_others_read() -> None:
         looked_at.append(name)
         return name.encode().rjust(16), 1
 
-    reading = Reading(topic)
+    reading = TopicsRead(topic)
     much = [frozenset(f"{number}-{place}" for place in range(1000)) for number in range(10)]
     for names in much:
         reading.count(names, 1)
@@ -104,7 +104,7 @@ def test_a_topic_that_changes_has_no_others_looked_for() -> None:
         asked.append(name)
         return topics.get(name)
 
-    reading = Reading(topic)
+    reading = TopicsRead(topic)
     sets = [frozenset("ab"), frozenset("abc")]
     for names in sets:
         reading.count(names, 1)

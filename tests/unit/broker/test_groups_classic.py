@@ -1,8 +1,8 @@
 """The state machine of a classic group: by itself, with a clock and timers that the test moves."""
 
-import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +10,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, NEW_MEMBER_MS, PENDING_BYTES, ClassicGroup
-from tidelog.broker.groups.member import Joining, Surroundings
+from tests.support.consumer_groups import CONFIG, FakeLoop, drive
+from tidelog.broker.groups.classic import (
+    ANSWERS,
+    JOIN_WAIT_MIN_MS,
+    MOVES,
+    NEW_MEMBER_MS,
+    PENDING_BYTES,
+    Asked,
+    ClassicGroup,
+    State,
+)
+from tidelog.broker.groups.classic_member import Joining
+from tidelog.broker.groups.log import Changes
 from tidelog.broker.groups.memory import group_bytes, text_bytes
-from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.broker.groups.services import Replies, Services
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.messages import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
@@ -41,28 +53,27 @@ class World:
     timers: list[Timer] = field(default_factory=list)
     stored: list[GroupMetadataValue] = field(default_factory=list)
     waiting: list[Callable[[ErrorCode], None]] = field(default_factory=list)
-    ids: Any = field(default_factory=itertools.count)
     disk: ErrorCode | None = NONE  # what it answers at once, None to be asked
 
-    def around(self, delay_ms: int = 0, max_size: int = 100) -> Surroundings:
-        return Surroundings(
-            now_ms=lambda: self.now_ms,
-            monotonic_ms=lambda: self.now_ms,
-            call_later=self.call_later,
-            new_id=lambda: str(next(self.ids)),
-            store=self.store,
-            hold=self.hold,
-            initial_rebalance_delay_ms=delay_ms,
-            max_size=max_size,
-        )
+    def services(self, delay_ms: int = 0, max_size: int = 100) -> Services:
+        config = replace(CONFIG, group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
+        clock: Any = SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)
+        here: Any = self
+        loop: Any = FakeLoop()
+        nothing: Any = None
+        return Services(config, clock, here, nothing, here, here, Replies(loop), nothing)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         timer = Timer(self.now_ms + delay_ms, callback)
         self.timers.append(timer)
         return timer
 
-    def store(self, _group: Any, value: GroupMetadataValue, done: Callable[[ErrorCode], None]) -> None:
-        self.stored.append(value)
+    def store(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
+        (written,) = changes.items()
+        pair = records.read(*written)
+        assert pair is not None
+        assert pair[0].group == group_id
+        self.stored.append(pair[1])
         self.waiting.append(done)
 
     def hold(self, _host: str, size_bytes: int) -> None:
@@ -108,7 +119,7 @@ class Client:
         joining = Joining(
             self.id, self.instance, self.name, "/host", REBALANCE_MS, SESSION_MS, "consumer", self.protocols
         )
-        self.group.join(joining._replace(**asked), self._has_joined)
+        drive(self.group.join(joining._replace(**asked)), self._has_joined)
         return self.joined
 
     def _has_joined(self, response: JoinGroupResponse) -> None:
@@ -118,8 +129,7 @@ class Client:
 
     def sync(self, **assignments: bytes) -> SyncGroupResponse | None:
         self.synced = None
-        by_id = list(assignments.items())
-        self.group.sync(self.id, self.instance, self.generation, by_id, self._has_synced)
+        drive(self.group.sync(self.id, self.instance, self.generation, assignments), self._has_synced)
         return self.synced
 
     def _has_synced(self, response: SyncGroupResponse) -> None:
@@ -129,8 +139,8 @@ class Client:
         return self.group.heartbeat(self.id, self.instance, self.generation)
 
 
-def make(world: World, **around: int) -> ClassicGroup:
-    return ClassicGroup("g", world.around(**around))
+def make(world: World, **options: int) -> ClassicGroup:
+    return ClassicGroup("g", world.services(**options))
 
 
 def stable(world: World, group: ClassicGroup, *clients: Client) -> None:
@@ -367,9 +377,7 @@ def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time() 
     began = len(world.timers)
     waits: list[int] = []
     call_later = world.call_later
-    group._around = group._around._replace(
-        call_later=lambda delay_ms, callback: (waits.append(delay_ms), call_later(delay_ms, callback))[1]
-    )
+    world.call_later = lambda delay_ms, callback: (waits.append(delay_ms), call_later(delay_ms, callback))[1]  # type: ignore[method-assign]
     world.pass_ms(SESSION_MS - 1)
     assert began
     assert waits
@@ -482,13 +490,13 @@ def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
     a, b = Client(group, "a"), Client(group, "b")
     stable(world, group, a, b)
     members = sum(member.size_bytes for member in group)
-    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members
+    assert group.memory.size_bytes == world.held_bytes == group_bytes("g") + members
     a.join()
     b.join()
     assert group.state is State.COMPLETING_REBALANCE
     b.join(protocols=[("range", b"o"), ("sticky", b"s")])
     assert [member.assignment for member in group] == [b"", b""]
-    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members - len(b"ab")
+    assert group.memory.size_bytes == world.held_bytes == group_bytes("g") + members - len(b"ab")
 
 
 def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so() -> None:
@@ -628,7 +636,7 @@ def test_the_last_one_that_leaves_leaves_an_empty_group() -> None:
     stable(world, group, a)
     assert group.leave([(a.id, None)]) == [NONE]
     assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
-    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.taken.size_bytes)
+    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.memory.size_bytes)
 
 
 def test_who_lies_about_its_generation_is_told_so() -> None:
@@ -651,7 +659,7 @@ def test_who_goes_by_another_protocol_does_not_sync() -> None:
     stable(world, group, a)
     answers: list[SyncGroupResponse] = []
     for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
-        group.sync(a.id, None, a.generation, [], answers.append, **said)
+        drive(group.sync(a.id, None, a.generation, {}, **said), answers.append)
     assert {answer.error_code for answer in answers} == {ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
 
 
@@ -710,7 +718,7 @@ def test_a_group_is_restored_as_it_was_stored() -> None:
     assert (
         restored.protocol,
         restored.protocol_type,
-        restored.taken.size_bytes > group.taken.size_bytes // 2,
+        restored.memory.size_bytes > group.memory.size_bytes // 2,
     ) == (
         "range",
         "consumer",
@@ -951,6 +959,23 @@ def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     assert (group.reads("t"), group.unused_since_ms(5)) == (False, group.state_since_ms)
 
 
+def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    leader, other = (a, b) if group.leader == a.id else (b, a)
+    other.sync()
+    syncing = group.sync(leader.id, None, leader.generation, {other.id: b"yours"})
+    syncing.send(None)
+    syncing.close()
+    world.write()
+    assert other.synced is not None
+    assert (other.synced.assignment, group.state) == (b"yours", State.STABLE)
+
+
 class GroupModel(RuleBasedStateMachine):
     """Members that do what they please: whoever asks is answered in the end, and what is counted adds up."""
 
@@ -1034,7 +1059,7 @@ class GroupModel(RuleBasedStateMachine):
             assert known == sum(name in dict(each.protocols) for each in group)
         pending = sum(PENDING_BYTES + text_bytes(member_id) for member_id in group._pending)
         size = group_bytes("g") + sum(each.size_bytes for each in group) + pending
-        assert group.taken.size_bytes == self.world.held_bytes == size
+        assert group.memory.size_bytes == self.world.held_bytes == size
         assert (group.state is State.EMPTY) <= (not group.members)
 
     def teardown(self) -> None:

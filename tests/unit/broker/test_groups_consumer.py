@@ -1,20 +1,15 @@
 """Consumer groups (KIP-848), step by step: epochs and fences, who gives up and who waits, static members, timers."""
 
 import weakref
-from collections.abc import Sequence
 
 import pytest
 
-from tests.support.consumer_groups import SESSION_MS, Client, World
-from tidelog.broker.groups import consumer_parts, matches
-from tidelog.broker.groups.assignors import Counts, Members
-from tidelog.broker.groups.consumer import ConsumerGroup
-from tidelog.broker.groups.consumer_member import NOTHING, Current, Progress, reconciled
-from tidelog.broker.groups.consumer_parts import Answer, Assigned, Beat, GroupState, Matched
-from tidelog.broker.groups.matches import NAME_BYTES
-from tidelog.broker.groups.mixed import MixedGroup
-from tidelog.broker.groups.states import Asked
-from tidelog.protocol.coordinator import consumer_forms
+from tests.support.consumer_groups import SESSION_MS, Answer, Client, World, restore
+from tidelog.broker.groups import consumer_member, subscriptions, topic_patterns
+from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.consumer import ConsumerGroup, GroupState
+from tidelog.broker.groups.consumer_member import NOTHING, Current, Heartbeat, Progress, reconciled
+from tidelog.broker.groups.subscriptions import NAME_BYTES
 from tidelog.protocol.error_codes import ErrorCode
 
 A, B = b"a" * 16, b"b" * 16
@@ -29,7 +24,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def group(world: World) -> MixedGroup:
+def group(world: World) -> ConsumerGroup:
     return world.group()
 
 
@@ -98,9 +93,8 @@ def test_a_member_in_another_epoch_is_fenced(
     one.topics = frozenset(["a", "b"])
     one.heartbeat(group)
     assert one.epoch == 2
-    answers: list[Answer] = []
-    group.heartbeat_of(Beat("m", epoch, owned=owned), answers.append)
-    assert answers[0].code is code
+    one.send(group, Heartbeat("m", epoch, owned=owned))
+    assert one.answers[-1].code is code
 
 
 def test_who_is_no_member_is_told_so(group: ConsumerGroup) -> None:
@@ -112,7 +106,7 @@ def test_who_is_no_member_is_told_so(group: ConsumerGroup) -> None:
 
 
 def test_a_group_takes_no_more_members_than_it_may(world: World) -> None:
-    world.around = world.around._replace(max_size=1)
+    world.configure(group_consumer_max_size=1)
     group = world.group()
     first = client("m1", "a")
     assert told(first.heartbeat(group)).code is NONE
@@ -189,7 +183,7 @@ def test_a_static_member_that_leaves_with_some_to_give_up_may_stay_away_for_its_
     world: World, is_restarted: bool
 ) -> None:
     # Longer than its rebalance timeout of 60 s: it is seen which of the two is waited for.
-    world.around = world.around._replace(session_timeout_ms=100_000)
+    world.configure(group_consumer_session_timeout_ms=100_000)
     group = world.group()
     static, other = client("m1", "a", instance_id="i"), client("m2", "a")
     for each in (static, other, static):
@@ -340,25 +334,10 @@ def test_topics_that_came_after_a_group_was_stored_are_found_after_a_start(world
     assert again.regexes == {"a": {"a", "ab"}}
 
 
-def resolved_in(world: World) -> list[tuple[list[str], list[str] | None]]:
-    """Return a list of what is matched from now on: expressions, and the names (None is all)."""
-    asked: list[tuple[list[str], list[str] | None]] = []
-    resolve = world.around.resolve
-
-    def noted(
-        group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, then: Matched
-    ) -> None:
-        asked.append((list(regexes), None if names is None else list(names)))
-        resolve(group_id, regexes, names, most, then)
-
-    world.around = world.around._replace(resolve=noted)
-    return asked
-
-
 def test_an_expression_is_matched_once_with_all_topics_and_then_with_those_that_come(world: World) -> None:
     """Each join once matched the expressions of all members again: 1,200 joins took longer than twelve minutes."""
     world.topics = {f"{number:02}": (number.to_bytes(16), 1) for number in range(20)}
-    asked = resolved_in(world)
+    asked = world.matched
     group = world.group()
     clients = [client(f"m{number}", regex=f"{number:02}") for number in range(20)]
     for each in [*clients, client("other", regex="07")]:
@@ -380,8 +359,8 @@ def test_an_expression_is_matched_once_with_all_topics_and_then_with_those_that_
 def test_more_changed_topics_than_are_remembered_are_found_by_matching_all(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matches, "MOST_CHANGED", 2)
-    asked = resolved_in(world)
+    monkeypatch.setattr(subscriptions, "MOST_CHANGED", 2)
+    asked = world.matched
     group = world.group()
     one = client("m", regex="a")
     one.heartbeat(group)
@@ -395,23 +374,14 @@ def test_more_changed_topics_than_are_remembered_are_found_by_matching_all(
 
 
 def test_members_that_join_meanwhile_are_matched_and_assigned_together(world: World) -> None:
-    assigned: list[int] = []
-    assign = world.around.assign
-
-    def noted(group_id: str, name: str, members: Members, counts: Counts, then: Assigned) -> None:
-        assigned.append(len(members))
-        assign(group_id, name, members, counts, then)
-
-    asked = resolved_in(world)
-    world.around = world.around._replace(assign=noted)
     world.is_lazy = True
     group = world.group()
     clients = [client(f"m{number}", regex="ab"[:number] or "b") for number in range(3)]
     for each in clients:
         assert each.heartbeat(group) is None
     world.work()
-    assert asked == [(["b"], None), (["a", "ab"], None)]
-    assert assigned == [3, 3], "the first one's, and one for all who came meanwhile"
+    assert world.matched == [(["b"], None), (["a", "ab"], None)]
+    assert world.assigned == [3, 3], "the first one's, and one for all who came meanwhile"
     assert all(told(each.answers[-1]).code is NONE for each in clients)
 
 
@@ -485,12 +455,7 @@ def test_what_is_found_for_a_group_that_is_no_more_is_not_counted(world: World) 
 
 def test_a_member_that_changes_its_mind_has_no_topics_of_others_looked_for(world: World) -> None:
     looked_for: list[str] = []
-
-    def topic(name: str) -> tuple[bytes, int] | None:
-        looked_for.append(name)
-        return world.topics.get(name)
-
-    world.around = world.around._replace(topic=topic)
+    world.topic = lambda name: looked_for.append(name) or world.topics.get(name)  # type: ignore[method-assign]
     group = world.group()
     much, little = client("m1", *map(str, range(1000))), client("m2", "a", regex="b")
     for each in (much, little, much):
@@ -504,18 +469,15 @@ def test_a_member_that_changes_its_mind_has_no_topics_of_others_looked_for(world
     assert set(looked_for) <= {"a", "b"}
 
 
-def test_what_a_member_says_is_measured_once_whatever_it_is_given(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_member_is_given_is_counted(world: World) -> None:
     group = world.group()
     one = client("m1", "a")
     one.heartbeat(group)
     held_bytes = world.held_bytes
-    monkeypatch.setattr(consumer_parts, "said_bytes", lambda _: pytest.fail("it has said nothing new"))
     world.topics["a"] = (A, 5)
     group.topic_changed("a", is_new=False)
     assert told(one.heartbeat(group)).assignment == {A: frozenset(range(5))}
-    assert world.held_bytes == held_bytes + 2 * consumer_parts.PARTITION_BYTES
+    assert world.held_bytes == held_bytes + 2 * consumer_member.PARTITION_BYTES
 
 
 def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> None:
@@ -523,11 +485,13 @@ def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> N
     assert not group.members
 
 
-def test_a_regular_expression_that_was_taken_is_not_judged_again(world: World) -> None:
+def test_a_regular_expression_that_was_taken_is_not_judged_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a start with another release, whose bounds are others, would end members that there are."""
     one = client("m", regex="a")
     assert told(one.heartbeat(world.group())).code is NONE
-    world.around = world.around._replace(regex_problem=lambda _: "too large")
+    monkeypatch.setattr(topic_patterns, "MOST_LETTERS", 0)
     again = world.restarted()
     assert told(one.heartbeat(again)).code is NONE
     assert told(client("m2", regex="b").heartbeat(again)).code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -607,7 +571,7 @@ def test_members_are_there_after_a_restart_and_missed_when_they_are_silent(world
 
 
 def test_a_member_that_gives_up_nothing_is_taken_out_after_a_restart_too(world: World) -> None:
-    world.around = world.around._replace(session_timeout_ms=100_000)
+    world.configure(group_consumer_session_timeout_ms=100_000)
     group = world.group()
     first = client("m1", "a")
     first.heartbeat(group)
@@ -627,7 +591,7 @@ def test_nobody_has_what_another_one_has_whatever_was_stored(world: World) -> No
         client(name, "a").heartbeat(group)
     damaged = world.group()
     for key, value in world.log.items():
-        damaged.restore(*consumer_forms.read(key, value))
+        restore(damaged, key, value)
     both = Current(2, 2, Progress.STABLE, {A: frozenset(range(4))}, NOTHING)
     for member in damaged:
         member.current = both
@@ -708,15 +672,13 @@ def test_who_leaves_is_answered_when_that_is_stored(world: World) -> None:
 
 
 def test_a_group_without_regular_expressions_has_none_resolved(world: World) -> None:
-    resolved: list[frozenset[str]] = []
-    world.around = world.around._replace(resolve=lambda _, regexes, *_more: resolved.append(regexes))
     group = world.group()
     one = client("m", "a")
     one.heartbeat(group)
     world.topics["c"] = (b"c" * 16, 1)
     group.topic_changed("c", is_new=True)
     assert told(one.heartbeat(group)).code is NONE
-    assert not resolved
+    assert not world.matched
 
 
 def test_a_topic_that_was_made_again_is_another_one(group: ConsumerGroup, world: World) -> None:
@@ -730,7 +692,7 @@ def test_a_topic_that_was_made_again_is_another_one(group: ConsumerGroup, world:
 
 
 def test_a_static_member_comes_back_to_a_group_that_is_full(world: World) -> None:
-    world.around = world.around._replace(max_size=1)
+    world.configure(group_consumer_max_size=1)
     group = world.group()
     one = client("m1", "a", instance_id="i")
     one.heartbeat(group)
@@ -822,10 +784,10 @@ def test_of_a_member_one_heartbeat_waits_and_little_of_it_is_held() -> None:
     held = weakref.WeakSet[Owns]()
     for number in range(10):
         one.topics = frozenset({"a", str(number)})
-        beat = one.beat(group)
+        beat = one.beat()
         owned = Owns(range(4, 1000))
         held.add(owned)
-        group.heartbeat_of(beat._replace(owned={b"a" * 16: owned, b"?" * 16: owned}), one.answers.append)
+        one.send(group, beat._replace(owned={b"a" * 16: owned, b"?" * 16: owned}))
         del beat, owned
     codes = [answer.code for answer in one.answers[1:]]
     assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 9
@@ -846,7 +808,25 @@ def test_who_waits_and_goes_is_answered() -> None:
     assert [answer.code for answer in two.answers] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_very_many_who_wait_for_one_assignment_go_on_in_turns() -> None:
+def test_a_client_that_leaves_while_it_waits_holds_up_nobody_and_its_member_goes_on() -> None:
+    world = World()
+    world.topics = {"a": (b"a" * 16, 4)}
+    world.is_lazy = True
+    group = world.group()
+    gone, other = Client("m1", frozenset("a")), Client("m2", frozenset("a"))
+    waiting = group.consumer_heartbeat(gone.beat())
+    waiting.send(None)
+    waiting.close()
+    assert other.heartbeat(group) is None
+    world.work()
+    assert told(other.answers[-1]).code is NONE
+    assert world.restarted().members.keys() == {"m1", "m2"}
+    gone.heartbeat(group)
+    other.heartbeat(group)
+    assert sorted([*gone.owns[b"a" * 16], *other.owns[b"a" * 16]]) == [0, 1, 2, 3]
+
+
+def test_one_assignment_is_made_for_all_members_that_wait() -> None:
     world = World()
     world.topics = {"a": (b"a" * 16, 100)}
     group = world.group()
@@ -865,10 +845,8 @@ def test_very_many_who_wait_for_one_assignment_go_on_in_turns() -> None:
 
     assert (answered(), len(world.undone)) == (0, 1)
     world.undone.pop()()
-    assert 0 < answered() <= 8
-    # Who comes meanwhile waits behind them, and is told of the same assignment, or a later one.
+    # One that comes meanwhile is told of the same assignment, or a later one.
     clients[99].heartbeat(group)
-    assert answered() <= 17
     world.work()
     assert answered() == 100
     assert {client.answers[-1].code for client in clients} == {NONE}

@@ -9,24 +9,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import changed
-from tests.support.consumer_groups import World
+from tests.support.consumer_groups import World, restore
 from tests.support.logs import open_log
 from tests.support.strategies import messages
-from tidelog.broker.groups import consumer_records
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
-from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
-from tidelog.broker.groups.offsets_log import Replayed, partition_of, replay
+from tidelog.broker.groups.consumer_records import current_value, member_value, target_value
+from tidelog.broker.groups.loading import Loaded, replay
+from tidelog.broker.groups.log import partition_of
+from tidelog.broker.groups.offsets import NEVER, Committed, Expiry, GroupOffsets
 from tidelog.broker.topic_rules import BrokerStops
-from tidelog.protocol.coordinator import consumer_forms, records
-from tidelog.protocol.coordinator.consumer_group import (
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.consumer_protocol import subscribed_topics
+from tidelog.protocol.coordinator.messages import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
-from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
-from tidelog.protocol.coordinator.subscription import subscribed_topics
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
@@ -49,8 +61,8 @@ def batch(base: int, *entries: tuple[bytes, bytes | None], **options: object) ->
     return build_batch(made, **options)  # type: ignore[arg-type]
 
 
-def replayed(*logs: Log) -> Replayed:
-    return at_once(replay(logs, {"t": T_ID}, World().group_of))
+def replayed(*logs: Log) -> Loaded:
+    return at_once(replay(logs, {"t": T_ID}, World().services))
 
 
 def value(offset: int, **fields: object) -> bytes:
@@ -59,7 +71,7 @@ def value(offset: int, **fields: object) -> bytes:
     )
 
 
-def offsets(found: Replayed, group: str = "g") -> dict[tuple[str, int], int]:
+def offsets(found: Loaded, group: str = "g") -> dict[tuple[str, int], int]:
     if group not in found.offsets:
         return {}
     return {(topic, partition): each.offset for topic, partition, each in found.offsets[group]}
@@ -128,19 +140,19 @@ def test_a_group_is_read_in_every_version(tmp_path: Path, version: int) -> None:
         current_state_timestamp=9 if version >= 2 else -1,
         members=[member],
     )
-    assert found.groups == {"g": expected}
+    assert found.classic == {"g": expected}
     if version == 3:
         assert (records.group_key("g"), records.group_value(expected)) == entry
 
 
 @given(messages(OffsetCommitValue, 4), messages(GroupMetadataValue, 3))
 def test_what_is_written_is_read_back(committed: OffsetCommitValue, group: GroupMetadataValue) -> None:
-    assert records.read(KEY, records.OFFSET_VALUES.write(committed, 4)) == (
-        records.OFFSET_KEYS.read(KEY),
+    assert records.read(KEY, records.written_value(committed, 4)) == (
+        OffsetCommitKey(group="g", topic="t", partition=0),
         committed,
     )
     key = records.group_key("g")
-    assert records.read(key, records.group_value(group)) == (records.GROUP_KEYS.read(key), group)
+    assert records.read(key, records.group_value(group)) == (GroupMetadataKey(group="g"), group)
 
 
 def test_an_offset_is_written_in_the_version_that_says_all_there_is_to_say() -> None:
@@ -168,7 +180,7 @@ def test_the_last_record_of_a_key_holds_and_null_takes_it_back(tmp_path: Path) -
         batch(4, (KEY, value(5)), (other, None), (gone, None), (group, None), (group, None)),
     )
     found = replayed(log)
-    assert (offsets(found), list(found.offsets), found.groups) == ({("t", 0): 5}, ["g"], {})
+    assert (offsets(found), list(found.offsets), found.classic) == ({("t", 0): 5}, ["g"], {})
     assert found.offsets["g"].size_bytes == sum(each.size_bytes for _, _, each in found.offsets["g"])
 
 
@@ -254,7 +266,7 @@ def consumers(*left_out: str) -> list[tuple[bytes, bytes | None]]:
 def test_a_consumer_group_is_read_as_kafka_writes_it(tmp_path: Path) -> None:
     found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
     assert found.damaged == 0
-    group = found.consumer_groups["g"]
+    group = found.consumer["g"]
     assert (group.epoch, group.target_epoch, group.metadata_hash) == (5, 5, 7)
     assert group.regexes == {"t*": {"t"}}
     (member,) = group
@@ -273,31 +285,43 @@ def test_epochs_of_an_assignment_are_passed_over(tmp_path: Path) -> None:
     current = bytes.fromhex("0000 00000004 00000003 01 02" + "74" * 16 + f"02 00000000 {epochs} 01 00")
     entries = [*consumers(key), (bytes.fromhex(key), current)]
     found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *entries)))
-    (member,) = found.consumer_groups["g"]
+    (member,) = found.consumer["g"]
     assert member.current == Current(4, 3, Progress.UNREVOKED_PARTITIONS, {T_ID: frozenset([0])}, {})
     assert found.damaged == 0
 
 
 def test_what_we_write_of_a_consumer_group_is_what_kafka_writes(tmp_path: Path) -> None:
     found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
-    group = found.consumer_groups["g"]
+    group = found.consumer["g"]
     (member,) = group
-    written = {
-        consumer_records.group_key("g"): consumer_records.group_value(group.epoch, group.metadata_hash),
-        consumer_records.target_epoch_key("g"): consumer_records.target_epoch_value(group.target_epoch),
-        consumer_records.target_key("g", "m"): consumer_records.target_value(member.target),
-        consumer_records.current_key("g", "m"): consumer_records.current_value(member.current),
-    }
+    epoch = ConsumerGroupMetadataValue(epoch=group.epoch, metadata_hash=group.metadata_hash)
+    target_epoch = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=group.target_epoch)
+    written = [
+        (ConsumerGroupMetadataKey(group_id="g"), epoch),
+        (ConsumerGroupTargetAssignmentMetadataKey(group_id="g"), target_epoch),
+        (
+            ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
+            target_value(member.target),
+        ),
+        (
+            ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+            current_value(member.current),
+        ),
+    ]
     expected = {bytes.fromhex(key): bytes.fromhex(value) for key, value in CONSUMERS.items()}
-    assert written.items() <= expected.items()
-    assert consumer_records.member_key("g", "m") in expected
-    assert consumer_records.regex_key("g", "t*") in expected
+    for key, value in written:
+        assert expected.pop(records.written_key(key)) == records.written_value(value)
+    assert expected.keys() == {
+        records.written_key(ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")),
+        records.written_key(ConsumerGroupPartitionMetadataKey(group_id="g")),
+        records.written_key(ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t*")),
+    }
 
 
 def test_members_and_groups_that_were_taken_back_are_not_there(tmp_path: Path) -> None:
     member_gone = [(bytes.fromhex(f"{kind} 0001 67 0001 6d"), None) for kind in ("0008", "0007", "0005")]
     found = replayed(log_of(tmp_path / "a-0", batch(0, *consumers(), *member_gone)))
-    assert found.consumer_groups["g"].members == {}
+    assert found.consumer["g"].members == {}
     group_gone = [
         *member_gone,
         (bytes.fromhex("0006 0001 67"), None),
@@ -305,7 +329,7 @@ def test_members_and_groups_that_were_taken_back_are_not_there(tmp_path: Path) -
     ]
     group_gone += [(bytes.fromhex("0003 0001 67"), None), (bytes.fromhex("0004 0001 67"), None)]
     found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), *group_gone)))
-    assert found.consumer_groups == {}
+    assert found.consumer == {}
 
 
 def test_all_that_is_known_of_a_member_is_read_back_and_taken_back() -> None:
@@ -315,22 +339,27 @@ def test_all_that_is_known_of_a_member_is_read_back_and_taken_back() -> None:
     )
     current = Current(7, 5, Progress.UNRELEASED_PARTITIONS, {T_ID: frozenset([1])}, {T_ID: frozenset([2])})
     of_member = {
-        consumer_records.member_key("g", "m"): consumer_records.member_value(said),
-        consumer_records.target_key("g", "m"): consumer_records.target_value(current.assigned),
-        consumer_records.current_key("g", "m"): consumer_records.current_value(current),
+        ConsumerGroupMemberMetadataKey: member_value(said),
+        ConsumerGroupTargetAssignmentMemberKey: target_value(current.assigned),
+        ConsumerGroupCurrentMemberAssignmentKey: current_value(current),
     }
-    for key in of_member:
-        group.restore(*consumer_forms.read(key, None))
+    written = {
+        records.written_key(key(group_id="g", member_id="m")): records.written_value(value)
+        for key, value in of_member.items()
+    }
+    for key in written:
+        restore(group, key, None)
     assert group.members == {}, "nobody is made by what takes back"
-    for key, written in of_member.items():
-        group.restore(*consumer_forms.read(key, written))
+    for key, value in written.items():
+        restore(group, key, value)
     (member,) = group
     assert (member.subscription, member.target, member.current) == (said, current.assigned, current)
-    for key in list(of_member)[1:]:
-        group.restore(*consumer_forms.read(key, None))
+    for key in list(written)[1:]:
+        restore(group, key, None)
     assert (member.subscription, member.target, member.current) == (said, NOTHING, NEW)
-    for written_regex in (consumer_records.regex_value(frozenset("t"), 1), None):
-        group.restore(*consumer_forms.read(consumer_records.regex_key("g", "t.*"), written_regex))
+    matching = ConsumerGroupRegularExpressionValue(topics=["t"], version=0, timestamp=1)
+    for regex_value in (matching, None):
+        group.restore(ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t.*"), regex_value)
     assert group.regexes == {}
 
 
@@ -366,9 +395,9 @@ def test_what_a_later_kafka_writes_of_a_member_is_taken_as_it_may_be() -> None:
 def test_a_group_is_of_the_kind_that_was_written_last(tmp_path: Path) -> None:
     classic = bytes.fromhex("0002 0001 67"), bytes.fromhex(GROUPS[3])
     found = replayed(log_of(tmp_path / "a-0", batch(0, classic, *consumers())))
-    assert (list(found.groups), list(found.consumer_groups)) == ([], ["g"])
+    assert (list(found.classic), list(found.consumer)) == ([], ["g"])
     found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), classic)))
-    assert (list(found.groups), list(found.consumer_groups)) == (["g"], [])
+    assert (list(found.classic), list(found.consumer)) == (["g"], [])
 
 
 def test_damage_is_told_with_what_it_means_for_groups(
@@ -396,7 +425,7 @@ def test_what_cannot_be_read_is_named_and_left_out_and_other_kinds_are_passed_ov
         batch(0, (b"\0", b""), (KEY, b"\0\3short"), (KEY, b"\0\x7f"), of_streams, (KEY, value(5))),
     )
     found = replayed(log)
-    assert (offsets(found), found.damaged, found.groups) == ({("t", 0): 5}, 3, {})
+    assert (offsets(found), found.damaged, found.classic) == ({("t", 0): 5}, 3, {})
     assert [record.levelno for record in caplog.records if "groups" in record.message] == [logging.ERROR]
 
 
@@ -409,7 +438,7 @@ def test_all_partitions_are_read_and_a_stop_ends_that(tmp_path: Path) -> None:
         {("t", 0): number} for number in range(3)
     ]
     many = [batch(number, (records.offset_key("g", "t", number), value(number))) for number in range(1000)]
-    reading = replay([log_of(tmp_path / "many-0", *many)], {}, World().group_of)
+    reading = replay([log_of(tmp_path / "many-0", *many)], {}, World().services)
     next(reading)
     with pytest.raises(BrokerStops):
         reading.send(True)
@@ -455,7 +484,7 @@ def test_what_is_forgotten() -> None:
 
     def gone(now_ms: int, since: int | None, reads: bool = False, topic_id: bytes | None = T_ID) -> list[int]:
         unused = None if reads else (lambda commit_ms: commit_ms if since is None else since)
-        return [partition for partition, _ in held.forgettable("t", topic_id, now_ms, 100, unused)]
+        return [partition for partition, _ in held.forgettable("t", Expiry(topic_id, now_ms, 100, unused))]
 
     assert gone(149, None) == [4]
     assert gone(150, None) == [2, 4]

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.consumer_groups import SESSION_MS, Client, World
+from tests.support.consumer_groups import CONFIG, SESSION_MS, Client, World, drive
 from tidelog.broker.answers import Later
-from tidelog.broker.groups import consumers
+from tidelog.broker.groups import migration, services
 from tidelog.broker.groups.assignors import Wanting
+from tidelog.broker.groups.classic_member import Joining
+from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import Classic as ClassicSaid
-from tidelog.broker.groups.consumer_parts import Beat, Refused, owned_of
-from tidelog.broker.groups.member import Joining
-from tidelog.broker.groups.memory import Memory, Taken
-from tidelog.broker.groups.mixed import MixedGroup
-from tidelog.config.load import load
+from tidelog.broker.groups.consumer_member import Heartbeat, owned_of
+from tidelog.broker.groups.memory import GroupMemory, Memory
+from tidelog.broker.groups.services import GroupError, Services
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -26,6 +26,7 @@ from tidelog.protocol.coordinator.consumer_protocol import (
     written_subscription,
 )
 from tidelog.protocol.coordinator.form import Form
+from tidelog.protocol.coordinator.records import group_key
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
@@ -48,7 +49,7 @@ def world() -> World:
 class Classic:
     """A member of the classic protocol, whose assignor is cooperative."""
 
-    def __init__(self, group: MixedGroup, *topics: str, instance_id: str | None = None) -> None:
+    def __init__(self, group: ConsumerGroup, *topics: str, instance_id: str | None = None) -> None:
         self.group = group
         self.topics = topics
         self.member_id = ""
@@ -70,15 +71,16 @@ class Classic:
             protocols=[("cooperative-sticky", SUBSCRIPTIONS.write(subscription, 1))],
         )
         answers: list[JoinGroupResponse] = []
-        self.group.join(asked._replace(**said), answers.append)
+        drive(self.group.join(asked._replace(**said)), answers.append)
         if answers[0].error_code in (NONE, ErrorCode.MEMBER_ID_REQUIRED):
             self.member_id, self.generation = answers[0].member_id, answers[0].generation_id
         return answers[0]
 
     def sync(self, **said: object) -> SyncGroupResponse:
         answers: list[SyncGroupResponse] = []
-        asked = {"protocol_type": "consumer", "protocol": "cooperative-sticky", **said}
-        self.group.sync(self.member_id, self.instance_id, self.generation, [], answers.append, **asked)  # type: ignore[arg-type]
+        asked: dict[str, Any] = {"protocol_type": "consumer", "protocol": "cooperative-sticky", **said}
+        syncing = self.group.sync(self.member_id, self.instance_id, self.generation, {}, **asked)
+        drive(syncing, answers.append)
         if answers[0].error_code == NONE:
             assigned = assignment_of(answers[0].assignment).assigned_partitions
             self.owns = {each.topic: each.partitions for each in assigned}
@@ -240,7 +242,7 @@ def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to
     new.heartbeat(group)
     for _ in range(12):
         assert (old.sync().error_code, old.member_id in group.members) == (REJOIN, True)
-        group._lives(group.members[old.member_id])
+        group._extend_session(group.members[old.member_id])
         world.pass_(5_000)
         new.heartbeat(group)
     assert list(group.members) == ["m"]
@@ -262,7 +264,7 @@ def test_classic_members_hear_of_topics_that_grow(world: World) -> None:
 def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(world: World) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]), instance_id="i")
-    group.heartbeat_of(new.beat(group)._replace(rack_id="rack"), new.take)
+    new.send(group, new.beat()._replace(rack_id="rack"))
     static = Classic(group, "a", instance_id="i")
     assert static.join(must_know_its_id=True).error_code == NONE
     assert group.members[static.member_id].subscription.rack_id == "rack"
@@ -288,7 +290,7 @@ def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: Worl
     group = world.group()
     answers: list[JoinGroupResponse] = []
     asked = Joining("", None, "c", "/h", 60_000, 10_000, "consumer", [("range", written_subscription(["a"]))])
-    group.join(asked, answers.append)
+    drive(group.join(asked), answers.append)
     assert not answers
     group.end(ErrorCode.NOT_COORDINATOR)
     assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
@@ -363,15 +365,17 @@ def test_a_group_of_nobody_does_not_become_classic(world: World) -> None:
 
 def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world: World) -> None:
     classic: Any = FakeClassicGroup(FakeClassicMember("m1", b""), FakeClassicMember("m2", b""))
-    full, known = world.around._replace(max_size=2), JOINING._replace(member_id="m2")
-    assert len(consumers.upgraded(classic, known, full).members) == 2
+    known = JOINING._replace(member_id="m2")
+    world.configure(group_consumer_max_size=2)
+    assert len(migration.upgraded(classic, known, world.services).members) == 2
     held_bytes, timers = world.held_bytes, len(world.timers)
-    for joining, around, code in (
-        (JOINING, full, ErrorCode.GROUP_MAX_SIZE_REACHED),
-        (known, full._replace(max_size=1), ErrorCode.GROUP_ID_NOT_FOUND),
+    for joining, max_size, code in (
+        (JOINING, 2, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (known, 1, ErrorCode.GROUP_ID_NOT_FOUND),
     ):
-        with pytest.raises(Refused) as refused:
-            consumers.upgraded(classic, joining, around)
+        world.configure(group_consumer_max_size=max_size)
+        with pytest.raises(GroupError) as refused:
+            migration.upgraded(classic, joining, world.services)
         assert refused.value.code is code
     assert (world.held_bytes, len(world.timers)) == (held_bytes, timers), "nothing was begun"
 
@@ -385,7 +389,7 @@ def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it
     said = group.members["m"].subscription._replace(
         rebalance_timeout_ms=7000, classic=ClassicSaid(3000, (("mine", written_subscription(["b"])),))
     )
-    value = consumers.downgraded(group, frozenset(), said, world.now_ms)
+    value = migration.downgraded(group, frozenset(), said, world.now_ms)
     (member,) = value.members
     assert (value.protocol, member.session_timeout, member.rebalance_timeout) == ("mine", 3000, 7000)
     assert subscription_of(member.subscription).topics == ["b"]
@@ -393,73 +397,63 @@ def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it
     assert (assigned.topic, assigned.partitions) == ("a", [0, 1, 2, 3])
 
 
-def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
-    submitted: list[Later] = []
+class Submitted:
+    """Services whose maintenance thread does nothing by itself."""
 
-    def submit(_task: object, owner: object, for_group: bool) -> Later:
-        submitted.append(Later())
-        return submitted[-1]
+    def __init__(self) -> None:
+        self.jobs: list[Later] = []
+        self.asked: list[tuple[object, bool]] = []
+        fakes: Any = SimpleNamespace(submit=self.submit, names=lambda: ("a",))
+        self.services = Services(
+            CONFIG, fakes, fakes, fakes, Memory(1 << 20), fakes, fakes, fakes, maintenance=fakes
+        )
+        self.told: list[Any] = []
 
-    memory = Memory(1 << 20)
-    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
-    around = consumers.surroundings(
-        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, memory, fakes
-    )
+    def submit(self, _task: object, owner: object, for_group: bool) -> Later:
+        self.jobs.append(Later())
+        self.asked.append((owner, for_group))
+        return self.jobs[-1]
+
+    def assign(self, members: dict[str, Wanting], counts: dict[bytes, int]) -> bool:
+        """Tell whether that is done at once."""
+        assigned = self.services.assign("g", "uniform", members, counts, self.told.append)
+        return assigned is not None
+
+    def finish(self, outcome: object) -> None:
+        ready = self.jobs[-1].ready
+        assert ready is not None
+        self.jobs[-1].response = outcome
+        ready()
+
+
+def test_many_are_assigned_on_the_maintenance_thread_and_what_fails_leaves_all_as_it_was() -> None:
+    submitted = Submitted()
     had = {A: frozenset([0])}
     members = {"m": Wanting(frozenset([A]), had)}
-    told: list[object] = []
-    around.assign("g", "uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
-    assert (len(told), submitted) == (1, [])
+    assert submitted.assign(members, {A: services.AT_ONCE - 1})
     for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
-        around.assign("g", "uniform", members, {A: consumers.AT_ONCE}, told.append)
-        submitted[-1].response = outcome
-        assert submitted[-1].ready is not None
-        submitted[-1].ready()
-        assert told[-1] == expected
-    assert len(told) == 3
+        assert not submitted.assign(members, {A: services.AT_ONCE})
+        submitted.finish(outcome)
+        assert submitted.told[-1] == expected
+    assert len(submitted.told) == 2
 
 
-def test_what_groups_have_done_on_the_other_thread_takes_turns_by_group_and_apart_from_clients() -> None:
-    asked: list[tuple[object, bool]] = []
-
-    def submit(_task: object, owner: object, for_group: bool = False) -> Later:
-        asked.append((owner, for_group))
-        return Later()
-
-    fakes: Any = SimpleNamespace(
-        submit=submit, names=lambda: ("a",), now_ms=None, monotonic_ms=None, call_later=None
-    )
-    around = consumers.surroundings(
-        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
-    )
-    around.assign("g", "uniform", {"m": Wanting(frozenset([A]), {})}, {A: consumers.AT_ONCE}, asked.append)
-    around.resolve("h", ["a"], None, 1, asked.append)
-    assert asked == [("g", True), ("h", True)]
+def test_work_of_groups_on_the_maintenance_thread_takes_turns_by_group_and_apart_from_clients() -> None:
+    submitted = Submitted()
+    submitted.assign({"m": Wanting(frozenset([A]), {})}, {A: services.AT_ONCE})
+    submitted.services.match("h", ["a"], None, 1, submitted.told.append)
+    assert submitted.asked == [("g", True), ("h", True)]
 
 
-def test_what_takes_long_is_shared_out_on_the_other_thread_however_few_partitions_there_are() -> None:
-    submitted: list[Later] = []
-
-    def submit(_task: object, owner: object, for_group: bool) -> Later:
-        submitted.append(Later())
-        return submitted[-1]
-
-    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
-    around = consumers.surroundings(
-        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
-    )
+def test_what_takes_long_is_assigned_on_the_maintenance_thread_however_few_partitions_there_are() -> None:
+    submitted = Submitted()
     topics = [number.to_bytes(16) for number in range(100)]
     alike = {f"m{number}": Wanting(frozenset(topics), {}) for number in range(80)}
     differ = {**alike, "m0": Wanting(frozenset(topics[1:]), {})}
-    told: list[object] = []
-    for members, is_at_once in ((alike, True), (differ, False)):
-        around.assign("g", "uniform", members, dict.fromkeys(topics, 1), told.append)
-        assert (len(told), len(submitted)) == (1, not is_at_once)
-    # The broker has stopped meanwhile.
-    submitted[-1].response = None
-    assert submitted[-1].ready is not None
-    submitted[-1].ready()
-    assert len(told) == 1
+    assert submitted.assign(alike, dict.fromkeys(topics, 1))
+    assert not submitted.assign(differ, dict.fromkeys(topics, 1))
+    submitted.finish(None)  # The broker has stopped meanwhile.
+    assert not submitted.told
 
 
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
@@ -470,7 +464,7 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None
     old.join()
     new.heartbeat(group)
     group.epoch += 1  # for which there is no target yet
-    value = consumers.downgraded(group, frozenset(["m"]), None, world.now_ms)
+    value = migration.downgraded(group, frozenset(["m"]), None, world.now_ms)
     assert (value.protocol_type, value.protocol, value.generation) == (
         "consumer",
         "cooperative-sticky",
@@ -504,15 +498,17 @@ class FakeClassicGroup:
     def __init__(self, *members: FakeClassicMember, protocol: str = "range") -> None:
         self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
         self.members = {member.id: member for member in members}
-        self.former: dict[bytes, None] = {}
         self.unfit_hash: int | None = None
-        self.taken = Taken("g", lambda _host, _bytes: None, "")
+        self.memory = GroupMemory("g", Memory(1 << 20), "")
+
+    def tombstones(self) -> dict[bytes, None]:
+        return {group_key(self.id): None}
 
     def member(self, member_id: str, _instance_id: str | None) -> FakeClassicMember | None:
         return self.members.get(member_id)
 
 
-JOINING = Beat("new", 0, topics=frozenset(["a"]), owned={})
+JOINING = Heartbeat("new", 0, topics=frozenset(["a"]), owned={})
 
 
 def given(*indexes: int, user_data: bytes | None = None) -> bytes:
@@ -525,7 +521,7 @@ def given(*indexes: int, user_data: bytes | None = None) -> bytes:
 def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     # Its leader gave partition 1 to two, and one that is not there.
     classic = FakeClassicGroup(FakeClassicMember("m1", given(0, 1)), FakeClassicMember("m2", given(1, 2, 9)))
-    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    group = migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
     assert (group.epoch, group.target_epoch) == (7, 7)
     assert group.members["m1"].current.assigned == {A: {0, 1}}
     assert group.members["m1"].subscription.rebalance_timeout_ms == 60_000
@@ -535,7 +531,7 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     assert group.heartbeat("m1", None, 7) is REJOIN
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
-    assert world.held_bytes == group.taken.size_bytes
+    assert world.held_bytes == group.memory.size_bytes
 
 
 @pytest.mark.parametrize("index", [-1, 4])
@@ -543,7 +539,7 @@ def test_of_a_classic_assignment_only_partitions_that_are_there_are_taken_over(
     world: World, index: int
 ) -> None:
     classic = FakeClassicGroup(FakeClassicMember("m1", given(0, 3, index)))
-    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    group = migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
     assert group.members["m1"].current.assigned == {A: {0, 3}}
 
 
@@ -558,14 +554,14 @@ def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: 
     assert owned_of((A, [index]) for index in indexes) == {A: frozenset(indexes)}
     assert time.thread_time() - begun_s < 2
     begun_s = time.thread_time()
-    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    group = migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
     assert group.members["m1"].current.assigned == {A: frozenset(indexes)}
     assert time.thread_time() - begun_s < 2
 
 
 def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:
     classic = FakeClassicGroup(FakeClassicMember("m1", given(0)))
-    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    group = migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
     assert group.heartbeat("m1", None, 7) is NONE
     again = world.restarted()
     assert (again.epoch, again.target_epoch, again.members["m1"].current.epoch) == (7, 7, 7)
@@ -574,8 +570,8 @@ def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World)
 def test_a_group_of_others_than_consumers_is_not_upgraded(world: World) -> None:
     classic = FakeClassicGroup(FakeClassicMember("m", b""))
     classic.protocol_type = "connect"
-    with pytest.raises(Refused):
-        consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    with pytest.raises(GroupError):
+        migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -592,10 +588,10 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
 ) -> None:
     classic = FakeClassicGroup(member, protocol=protocol)
     if is_taken:
-        assert consumers.upgraded(classic, JOINING, world.around).members  # type: ignore[arg-type]
+        assert migration.upgraded(classic, JOINING, world.services).members  # type: ignore[arg-type]
         return
-    with pytest.raises(Refused) as refused:
-        consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    with pytest.raises(GroupError) as refused:
+        migration.upgraded(classic, JOINING, world.services)  # type: ignore[arg-type]
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -606,19 +602,20 @@ def test_who_is_refused_has_not_all_members_read_each_time(
     last = FakeClassicMember("m2", b"\xff")
     classic: Any = FakeClassicGroup(FakeClassicMember("m1", given(0)), last)
     read: list[bytes] = []
-    monkeypatch.setattr(consumers, "subscription_of", lambda said: read.append(said) or subscription_of(said))
+    monkeypatch.setattr(migration, "subscription_of", lambda said: read.append(said) or subscription_of(said))
     refusals = [
-        (JOINING._replace(regex="("), world.around, 0),
-        (JOINING, world.around._replace(max_size=2), 0),
-        (JOINING, world.around, 2),
-        (JOINING, world.around, 2),
+        (JOINING._replace(regex="("), 1000, 0),
+        (JOINING, 2, 0),
+        (JOINING, 1000, 2),
+        (JOINING, 1000, 2),
     ]
-    for joining, around, count in refusals:
-        with pytest.raises(Refused):
-            consumers.upgraded(classic, joining, around)
+    for joining, max_size, count in refusals:
+        world.configure(group_consumer_max_size=max_size)
+        with pytest.raises(GroupError):
+            migration.upgraded(classic, joining, world.services)
         assert len(read) == count
     last.assignment = given(1)
-    assert len(consumers.upgraded(classic, JOINING, world.around).members) == 2
+    assert len(migration.upgraded(classic, JOINING, world.services).members) == 2
 
 
 def test_classic_members_are_there_after_a_restart(world: World) -> None:

@@ -7,11 +7,9 @@ import random
 
 import pytest
 
-from tests.support.consumer_groups import Client, World
-from tidelog.broker.groups.consumer_parts import Changes, Stored
-from tidelog.broker.groups.mixed import MixedGroup
-from tidelog.broker.groups.storing import _batches, _place
-from tidelog.protocol.coordinator import consumer_forms
+from tests.support.consumer_groups import Client, World, restore
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.log import Changes, Stored, batches, place_of
 
 A, B = b"a" * 16, b"b" * 16
 ALL = {A: frozenset(range(4))}
@@ -35,13 +33,13 @@ class TornWorld(World):
             super().store(group_id, changes, then)
             return
         # As they are written, or as they are where they are too many for a batch.
-        records = sorted(changes.items(), key=_place) if self._is_sorted else list(changes.items())
+        records = sorted(changes.items(), key=place_of) if self._is_sorted else list(changes.items())
         super().store(group_id, dict(records[: self.first % (len(records) - 1) + 1]), lambda _: None)
         self.first = None
         raise Crash
 
 
-def settle(group: MixedGroup, *members: Client) -> None:
+def settle(group: ConsumerGroup, *members: Client) -> None:
     for _ in range(8):
         for each in members:
             each.heartbeat(group)
@@ -155,9 +153,9 @@ def test_what_is_too_large_for_one_batch_is_cut_so_that_it_can_be_mended() -> No
     settle(group, one, two)
     changes: Changes = {b"\0\2\0\1g": None, **group.tombstones(), **world.log}
     changes[b"\0\5\0\1g\0\4gone"] = None
-    (whole,) = _batches(changes, 1 << 20)
+    (whole,) = batches(changes, 1 << 20)
     assert [each.key for each in whole] == list(changes)
-    cut = [entry for batch in _batches(changes, 200) for entry in batch]
+    cut = [entry for batch in batches(changes, 200) for entry in batch]
     kinds = [(entry.key[1], entry.value is not None) for entry in cut]
     assert kinds == [
         (2, False), (3, True), (5, False), (8, True), (8, True),
@@ -165,5 +163,5 @@ def test_what_is_too_large_for_one_batch_is_cut_so_that_it_can_be_mended() -> No
     ]  # fmt: skip
     restored = world.group()
     for entry in cut[1:]:
-        restored.restore(*consumer_forms.read(entry.key, entry.value))
+        restore(restored, entry.key, entry.value)
     assert restored.members.keys() == {"m1", "m2"}

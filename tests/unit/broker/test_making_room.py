@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.broker.test_groups_classic import Client, World
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.making_room import Group, Idle
+from tidelog.broker.groups.loading import Group
+from tidelog.broker.groups.making_room import Idle
 from tidelog.broker.groups.memory import KEPT_PART, LITTLE_PART, Memory
 from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
 
@@ -26,7 +27,7 @@ class Groups:
 
     def add(self, group_id: str, *committed_by: str, ago_ms: int = 0, size_bytes: int = 10) -> ClassicGroup:
         """Make a group for the first host; each has committed one offset with so much metadata."""
-        group = ClassicGroup(group_id, self.world.around(), host=committed_by[0])
+        group = ClassicGroup(group_id, self.world.services(), host=committed_by[0])
         self.groups[group_id], offsets = group, GroupOffsets()
         at_ms = self.world.now_ms - ago_ms
         for number, host in enumerate(committed_by):

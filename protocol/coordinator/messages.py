@@ -1,30 +1,65 @@
-"""What is written of a consumer group: the keys and values 3 to 8 and 16 of `__consumer_offsets` (KIP-848).
+"""The keys and values of `__consumer_offsets`, as Kafka declares them.
 
-Kafka's definitions: group-coordinator/src/main/resources/common/message.
+Kafka's definitions: group-coordinator/src/main/resources/common/message. A committed offset, a classic group as of the
+end of a rebalance, and the parts of a consumer group (KIP-848).
 """
 
 from tidelog.protocol.wire.schema import field, message
-from tidelog.protocol.wire.types import BYTES, INT8, INT32, INT64, STRING, UUID, Array
+from tidelog.protocol.wire.types import BYTES, INT8, INT32, INT64, STRING, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "ClassicMemberMetadata",
-    "ClassicProtocol",
-    "ConsumerGroupCurrentMemberAssignmentKey",
-    "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupMemberMetadataKey",
-    "ConsumerGroupMemberMetadataValue",
-    "ConsumerGroupMetadataKey",
-    "ConsumerGroupMetadataValue",
-    "ConsumerGroupPartitionMetadataKey",
-    "ConsumerGroupRegularExpressionKey",
-    "ConsumerGroupRegularExpressionValue",
-    "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupTargetAssignmentMemberValue",
-    "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataValue",
-    "TopicPartition",
-    "TopicPartitions",
-]
+
+@message
+class OffsetCommitKey:
+    """A partition that a group has committed an offset of. Versions 0 and 1 are the same."""
+
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+@message
+class OffsetCommitValue:
+    """What was committed. Version 1 alone says when it expires, version 4 of which topic it was."""
+
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, "1", default=-1, ignorable=True)
+    topic_id: bytes = field(UUID, "4+", default=ZERO_UUID, tag=0, tagged="4+", ignorable=True)
+
+
+@message
+class GroupMetadataKey:
+    """A group."""
+
+    group: str = field(STRING)
+
+
+@message
+class MemberMetadata:
+    """A member: what it said for the protocol that was chosen, and what it was assigned."""
+
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", default=None, nullable="3+", ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, "1+", default=0, ignorable=True)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@message
+class GroupMetadataValue:
+    """A group: its generation, who leads it, its members. Without members it is empty."""
+
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(STRING, nullable="0+")
+    leader: str | None = field(STRING, nullable="0+")
+    current_state_timestamp: int = field(INT64, "2+", default=-1, ignorable=True)
+    members: list[MemberMetadata] = field(Array(MemberMetadata))
 
 
 @message

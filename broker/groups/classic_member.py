@@ -1,0 +1,182 @@
+"""A member of a classic group, and what follows from what all members say. The rules are in `classic`."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from tidelog.broker.groups.memory import text_bytes
+from tidelog.broker.groups.services import Reply, SessionTimer
+from tidelog.protocol.coordinator.consumer_protocol import CONSUMER, subscribed_topics
+from tidelog.protocol.coordinator.messages import MemberMetadata
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+
+# What a member takes in memory, about, beside its metadata; a protocol beside its name and metadata.
+MEMBER_BYTES: Final = 1200
+PROTOCOL_BYTES: Final = 150
+# The metadata of all members are stored as one record, with their assignments, which has to fit a batch of 1 MiB.
+METADATA_BYTES_MAX: Final = 768 << 10
+
+Protocols = Sequence[tuple[str, bytes]]  # names, and the member's metadata for each; the preferred one first
+
+
+class Joining(NamedTuple):
+    """What a member says when it joins."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    must_know_its_id: bool = False  # has to join again with the id that it is given (KIP-394)
+    may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
+
+
+class ClassicMember:
+    """A member, and the replies that it waits for."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "id",
+        "instance_id",
+        "is_new",
+        "join",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync",
+    )
+
+    def __init__(self, member_id: str, asked: Joining) -> None:
+        self.id = member_id
+        self.instance_id = asked.instance_id
+        self.client_id = asked.client_id
+        self.client_host = asked.client_host
+        self.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        self.session_timeout_ms = asked.session_timeout_ms
+        self.protocols = asked.protocols
+        self.assignment = b""
+        self.is_new = False
+        self.join: Reply | None = None
+        self.sync: Reply | None = None
+        self.session: SessionTimer | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return the member's metadata for a protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def answer_sync(self, response: SyncGroupResponse) -> None:
+        """Answer the sync that waits, if one does."""
+        if self.sync is not None:
+            reply, self.sync = self.sync, None
+            reply.deliver(response)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return self.metadata_bytes + len(self.assignment)
+
+    @property
+    def metadata_bytes(self) -> int:
+        """The same, without its assignment."""
+        names = (self.id, self.id, self.client_id, self.instance_id or "")
+        return MEMBER_BYTES + sum(map(text_bytes, names)) + protocols_bytes(self.protocols)
+
+    def stored(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
+        """Return what is stored of the member."""
+        return MemberMetadata(
+            member_id=self.id,
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+            subscription=self.metadata(protocol),
+            assignment=assignment,
+        )
+
+
+def restored(stored: MemberMetadata, protocol_type: str, protocol: str | None) -> ClassicMember:
+    """Return a member as it was stored."""
+    asked = Joining(
+        stored.member_id,
+        stored.group_instance_id,
+        stored.client_id,
+        stored.client_host,
+        stored.rebalance_timeout or stored.session_timeout,
+        stored.session_timeout,
+        protocol_type,
+        [(protocol or "", stored.subscription)],
+    )
+    member = ClassicMember(stored.member_id, asked)
+    member.assignment = stored.assignment
+    return member
+
+
+def protocols_bytes(protocols: Protocols) -> int:
+    """Return about what protocols and their metadata take in memory."""
+    return sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
+
+
+class HasProtocols(Protocol):
+    """What votes for a protocol: a member of either kind of group."""
+
+    @property
+    def protocols(self) -> Protocols:
+        """The protocols that it supports, the preferred one first."""
+
+
+def chosen_protocol(members: Iterable[HasProtocols], supported: Mapping[str, int]) -> str:
+    """Return the protocol that most members prefer, of those that all of them support."""
+    everybody = list(members)
+    common = {name for name, count in supported.items() if count == len(everybody)}
+    votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
+    return votes.most_common(1)[0][0]
+
+
+def metadata_fit(asked: Joining, members: Iterable[ClassicMember]) -> bool:
+    """Tell whether the metadata of all members can be stored; the one that joins may be one of them already."""
+    others = (
+        each.protocols
+        for each in members
+        if each.id != asked.member_id and (asked.instance_id is None or each.instance_id != asked.instance_id)
+    )
+    longest = (
+        max((len(metadata) for _, metadata in protocols), default=0)
+        for protocols in (asked.protocols, *others)
+    )
+    return sum(longest) <= METADATA_BYTES_MAX
+
+
+def topics_read(
+    protocol_type: str | None, protocol: str | None, members: Iterable[ClassicMember]
+) -> frozenset[str] | None:
+    """Return the topics that members subscribe to, None where one does not say so as consumers do."""
+    if protocol_type != CONSUMER:
+        return None
+    topics: set[str] = set()
+    for member in members:
+        names = subscribed_topics(member.metadata(protocol))
+        if names is None:
+            return None
+        topics.update(names)
+    return frozenset(topics)
+
+
+def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    """Return the response to a member that may not join."""
+    return JoinGroupResponse(
+        error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
+    )
+
+
+def refused_sync(code: ErrorCode) -> SyncGroupResponse:
+    """Return the response to a member that gets no assignment."""
+    return SyncGroupResponse(error_code=code, assignment=b"")

@@ -1,0 +1,116 @@
+"""What a start makes of `__consumer_offsets`: the groups, and what they have committed, as of the end of the log."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.log import Entry, read
+from tidelog.broker.groups.offsets import GroupOffsets, restored
+from tidelog.broker.groups.services import Services
+from tidelog.broker.maintenance import Task
+from tidelog.broker.topics import Topic
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.messages import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+)
+from tidelog.storage.log import Log
+
+Group = ClassicGroup | ConsumerGroup
+
+
+class Loaded:
+    """What the records read so far say. An offset without a topic id is of the topic that has its name now."""
+
+    def __init__(self, topic_ids: Mapping[str, bytes], services: Services) -> None:
+        self._topic_ids = topic_ids
+        self._services = services
+        self.classic: dict[str, GroupMetadataValue] = {}
+        self.consumer: dict[str, ConsumerGroup] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self.damaged = 0  # records that cannot be read, and ranges of bytes that hold no records
+        # Made when all was read: the groups, how many offsets there are, and what they take in memory, by host.
+        self.groups: list[Group] = []
+        self.count = 0
+        self.held: Counter[str] = Counter()
+
+    def note(self, entry: Entry) -> None:
+        """Take the next record. WireError where it cannot be read."""
+        pair = records.read(entry.key, entry.value)
+        if pair is None:
+            return
+        key, value = pair
+        if isinstance(key, OffsetCommitKey):
+            self._note_offset(key, value, entry)
+        elif isinstance(key, GroupMetadataKey):
+            self.classic.pop(key.group, None)
+            if value is not None:
+                self.classic[key.group] = value
+                # The last kind that was written is the kind of the group.
+                self.consumer.pop(key.group, None)
+        else:
+            self._note_consumer_group(key, value)
+
+    def _note_offset(self, key: OffsetCommitKey, value: Any, entry: Entry) -> None:
+        offsets = self.offsets.get(key.group)
+        if value is not None:
+            offsets = offsets or self.offsets.setdefault(key.group, GroupOffsets())
+            committed = restored(value, entry.headers, self._topic_ids.get(key.topic))
+            offsets.put(key.topic, key.partition, committed)
+        elif offsets is not None:
+            offsets.remove(key.topic, key.partition)
+            if not offsets.topics:
+                del self.offsets[key.group]
+
+    def _note_consumer_group(self, key: Any, value: Any) -> None:
+        group_id = key.group_id
+        if isinstance(key, ConsumerGroupMetadataKey):
+            self.classic.pop(group_id, None)
+            if value is None:
+                self.consumer.pop(group_id, None)
+                return
+        group = self.consumer.get(group_id)
+        if group is None and value is not None:
+            group = self.consumer[group_id] = ConsumerGroup(group_id, self._services)
+        if group is not None:
+            group.restore(key, value)
+
+
+def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
+    """Read the log, some records a step. Maintenance thread."""
+    loaded = Loaded(topic_ids, services)
+    loaded.damaged = yield from read(logs, loaded.note)
+    return loaded
+
+
+def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
+    """Read the topic and make the groups, some milliseconds a step. Maintenance thread."""
+    yield
+    loaded = yield from replay([partition.log for partition in topic.partitions], topic_ids, services)
+    loaded.groups.extend(loaded.consumer.values())
+    for group_id in (loaded.classic.keys() | loaded.offsets.keys()) - loaded.consumer.keys():
+        yield
+        classic = ClassicGroup(group_id, services)
+        if (value := loaded.classic.get(group_id)) is not None:
+            classic.restore(value)
+        loaded.groups.append(classic)
+    for group in loaded.groups:
+        yield
+        offsets = loaded.offsets.get(group.id) or GroupOffsets()
+        group.memory.made_by(_host_of(group, offsets))
+        for _, _, committed in offsets:
+            loaded.held[committed.host] += committed.size_bytes
+            loaded.count += 1
+    return loaded
+
+
+def _host_of(group: Group, offsets: GroupOffsets) -> str:
+    """Return the host that is charged with a group: it has committed for it, or is a member, as far as is known."""
+    members = (member.subscription for member in group) if isinstance(group, ConsumerGroup) else group
+    hosts = chain((committed.host for _, _, committed in offsets), (each.client_host for each in members))
+    return next(filter(None, hosts), "")

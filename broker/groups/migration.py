@@ -1,0 +1,174 @@
+"""How a classic group becomes a consumer group while its members go on, and back (KIP-848, online migration).
+
+A group is upgraded when a member joins by the consumer protocol, and downgraded when the last one of these leaves, or
+comes back by the classic protocol. Kafka's policy says which is allowed (`group.consumer.migration.policy`).
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tidelog.broker.groups.assignors import Assignment
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.classic_member import ClassicMember, chosen_protocol
+from tidelog.broker.groups.consumer import ConsumerGroup, check_regex, check_room, is_too_large
+from tidelog.broker.groups.consumer_member import Classic, Heartbeat, Subscription, owned_of
+from tidelog.broker.groups.log import Changes
+from tidelog.broker.groups.services import GroupError, Services
+from tidelog.protocol.coordinator.consumer_protocol import (
+    CONSUMER,
+    ProtocolTopicPartitions,
+    assignment_of,
+    subscription_of,
+    written_assignment,
+    written_subscription,
+)
+from tidelog.protocol.coordinator.messages import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.records import group_key
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.wire.errors import WireError
+
+_log = logging.getLogger(__name__)
+
+# Assignors of the classic protocol whose user data may be lost: librdkafka has some where Kafka's clients have none.
+# Kafka refuses to upgrade such groups.
+KNOWN_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+# Why a classic group cannot become a consumer group, in Kafka's words.
+MALFORMED: Final = "the embedded consumer protocol is malformed"
+
+
+def former(group: ConsumerGroup) -> Changes:
+    """Return what takes back all that was stored of a consumer group, before it is stored as a classic one."""
+    changes = group.tombstones()
+    changes.pop(group_key(group.id), None)
+    return changes
+
+
+def check_joins(classic: ClassicGroup, joining: Heartbeat, services: Services) -> None:
+    """Refuse a member that could not join the consumer group, while the classic one is there."""
+    if not (classic.member(joining.member_id, None) or classic.member("", joining.instance_id)):
+        check_room(classic.id, len(classic.members), services)
+    check_regex(joining.regex)
+
+
+def no_upgrade(group_id: str, why: str) -> GroupError:
+    """Return the error where a classic group cannot become a consumer group, in Kafka's words."""
+    text = f"Cannot upgrade classic group {group_id[:100]} to consumer group because {why}."
+    return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+
+def upgraded(classic: ClassicGroup, joining: Heartbeat, services: Services) -> ConsumerGroup:
+    """Return a consumer group that goes on where a classic one is, for a member that joins. Raise GroupError."""
+    if classic.protocol_type != CONSUMER:
+        raise no_upgrade(classic.id, "the group does not use the consumer embedded protocol")
+    if len(classic.members) > services.config.group_consumer_max_size:
+        raise no_upgrade(classic.id, "the group size exceeds the consumer group maximum size")
+    if any(is_too_large(member.protocols) for member in classic.members.values()):
+        why = f"a member of group {classic.id} says more than can be stored of it"
+        raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, why)
+    # A refusal must cost little: to read the metadata of all members may take a second.
+    check_joins(classic, joining, services)
+    members = _members_of(classic, services)
+    group = ConsumerGroup(classic.id, services, classic.memory.host)
+    services.memory.hold_group(group.memory)
+    # Kafka's replay drops the group, of whatever kind, at the tombstone of the classic one: it comes first.
+    group.take_back(classic.tombstones())
+    group.take_over(classic.generation, members)
+    return group
+
+
+def _members_of(classic: ClassicGroup, services: Services) -> list[tuple[str, Subscription, Assignment]]:
+    """Return all members; raise GroupError where one does not speak as consumers do, and remember that."""
+    unfit, everybody = classic.unfit_hash, classic.members.values()
+    if unfit is not None and any(_metadata_hash(classic, member) == unfit for member in everybody):
+        raise no_upgrade(classic.id, MALFORMED)
+    members = []
+    for member in everybody:
+        try:
+            members.append(_member_of(member, classic.protocol, services))
+        except WireError as error:
+            classic.unfit_hash = _metadata_hash(classic, member)
+            _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
+            raise no_upgrade(classic.id, f"{MALFORMED}: {error}") from None
+    return members
+
+
+def _metadata_hash(classic: ClassicGroup, member: ClassicMember) -> int:
+    """Return a hash of all that it depends on whether a member can be read. Python keeps those of long bytes."""
+    return hash((classic.protocol, tuple(member.protocols), member.assignment))
+
+
+def _member_of(
+    member: ClassicMember, protocol: str | None, services: Services
+) -> tuple[str, Subscription, Assignment]:
+    said = subscription_of(member.metadata(protocol) or member.protocols[0][1])
+    assigned: dict[bytes, frozenset[int]] = {}
+    if member.assignment:
+        assignment = assignment_of(member.assignment)
+        if assignment.user_data and protocol not in KNOWN_ASSIGNORS:
+            raise WireError("an assignor of its own, whose data would be lost")
+        assigned = owned_of(_there(assignment.assigned_partitions, services))
+    subscription = Subscription(
+        instance_id=member.instance_id,
+        rack_id=said.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(said.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=Classic(member.session_timeout_ms, tuple(member.protocols)),
+    )
+    return member.id, subscription, assigned
+
+
+def _there(
+    assigned: Iterable[ProtocolTopicPartitions], services: Services
+) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield what there is of an assignment, by the ids of its topics."""
+    for each in assigned:
+        found = services.topic(each.topic)
+        indexes = [] if found is None else [index for index in each.partitions if 0 <= index < found[1]]
+        if found is not None and indexes:
+            yield found[0], indexes
+
+
+def downgraded(
+    group: ConsumerGroup, leaving: frozenset[str], coming_back: Subscription | None, now_ms: int
+) -> GroupMetadataValue:
+    """Return a classic group that goes on where a consumer group is, without some of its members.
+
+    Who stays speaks the classic protocol, be it that its instance is `coming_back` and says so by now.
+    """
+    staying = []
+    for member in group:
+        said = member.subscription
+        if coming_back is not None and said.instance_id == coming_back.instance_id:
+            said = coming_back
+        if member.id not in leaving and said.classic is not None:
+            staying.append((member, said, said.classic))
+    # What all of them know, the one that comes back as well: it is not to be refused in the group that is made for it.
+    known = Counter(name for _, _, classic in staying for name, _ in classic.protocols)
+    protocol = chosen_protocol([classic for _, _, classic in staying], known)
+    members = []
+    for member, said, classic in staying:
+        metadata = dict(classic.protocols)[protocol] or written_subscription(sorted(said.topics))
+        members.append(
+            MemberMetadata(
+                member_id=member.id,
+                group_instance_id=said.instance_id,
+                client_id=said.client_id,
+                client_host=said.client_host,
+                rebalance_timeout=said.rebalance_timeout_ms,
+                session_timeout=classic.session_timeout_ms,
+                subscription=metadata,
+                assignment=written_assignment(group.names_of(member.target), metadata),
+            )
+        )
+    return GroupMetadataValue(
+        protocol_type=CONSUMER,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=members[0].member_id,
+        current_state_timestamp=now_ms,
+        members=members,
+    )

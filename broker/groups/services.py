@@ -1,0 +1,201 @@
+"""What a group uses of the broker, and how it answers a member later.
+
+The coordinator makes one `Services` and hands it to every group; tests make one with a clock and timers of their own.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidelog.broker.answers import Later
+from tidelog.broker.clock import Clock
+from tidelog.broker.groups import topic_patterns
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members, effort, in_steps
+from tidelog.broker.groups.log import GroupLog
+from tidelog.broker.groups.memory import Memory
+from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.timers import Timer, Timers
+from tidelog.broker.topics import Topics
+from tidelog.config.options import BrokerConfig
+from tidelog.protocol.error_codes import ErrorCode
+
+_log = logging.getLogger(__name__)
+
+# How long a turn of the loop answers members of groups, serves what was loaded, or looks for what has expired.
+TURN_S = 0.002
+# What an answer weighs that waits for other members.
+WAITING_BYTES = 1000
+# An assignment of at most this effort is made at once, in some milliseconds; any other on the maintenance thread.
+AT_ONCE: Final = 1000
+
+Assigned = Callable[[Mapping[str, Assignment]], None]  # takes the assignments by member id
+Matched = Callable[[Mapping[str, frozenset[str] | None]], None]  # takes the topics that match, by expression
+
+
+class GroupError(Exception):
+    """Why a member is refused what it asks for."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Reply(Later):
+    """What a member waits for: an answer, or the GroupError in its place."""
+
+    __slots__ = ("_replies",)
+
+    def __init__(self, replies: "Replies") -> None:
+        super().__init__(WAITING_BYTES)
+        self._replies = replies
+
+    def deliver(self, response: Any) -> None:
+        """Hand over the response: at once if nobody awaits it yet, else in one of the next turns."""
+        if self.ready is None:
+            self.response = response
+        else:
+            self._replies.put(self, response)
+
+
+class Replies:
+    """Replies on their way to members: a group of a thousand is not answered in one turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: deque[tuple[Reply, Any]] = deque()
+
+    def new(self) -> Reply:
+        """Return a reply for a member to await."""
+        return Reply(self)
+
+    def put(self, reply: Reply, response: Any) -> None:
+        """Resolve a reply in one of the next turns."""
+        self._due.append((reply, response))
+        if len(self._due) == 1:
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        ends_s = time.monotonic() + TURN_S
+        while self._due:
+            reply, response = self._due[0]
+            try:
+                reply.resolve(response)
+            except Exception:
+                _log.exception("a member of a group could not be answered")
+            self._due.popleft()
+            if self._due and time.monotonic() >= ends_s:
+                self._loop.call_soon(self._turn)
+                return
+
+
+@dataclass
+class Services:
+    """What every group of a broker uses. Event loop only."""
+
+    config: BrokerConfig
+    clock: Clock
+    timers: Timers
+    topics: Topics
+    memory: Memory
+    log: GroupLog
+    replies: Replies
+    # Makes a classic group of a consumer group without some members, if it may be one; returns it if it has. The
+    # subscription is what a static member says that comes back by the classic protocol.
+    downgrade: Callable[[Any, frozenset[str], Any], Any]
+    maintenance: Maintenance | None = None  # there is one when groups are served
+
+    def new_id(self) -> str:
+        """Return a member id that nobody has."""
+        return str(uuid.uuid4())
+
+    def topic(self, name: str) -> tuple[bytes, int] | None:
+        """Return the id of the topic that has this name now, and how many partitions it has."""
+        found = self.topics.by_name.get(name)
+        return None if found is None else (found.id, len(found.partitions))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic."""
+        found = self.topics.by_id.get(topic_id)
+        return None if found is None else found.name
+
+    def assign(
+        self, group_id: str, assignor: str, members: Members, counts: Counts, done: Assigned
+    ) -> Mapping[str, Assignment] | None:
+        """Assign partitions to members; return None where that takes long, and `done` gets the assignments later."""
+        if effort(assignor, members, counts) <= AT_ONCE:
+            return ASSIGNORS[assignor](members, counts)
+
+        def take(assignments: Mapping[str, Assignment] | None) -> None:
+            if assignments is not None:  # Else the broker stops.
+                done(assignments)
+
+        unchanged = {member_id: each.has for member_id, each in members.items()}
+        self._run(group_id, in_steps(assignor, members, counts), unchanged, take)
+        return None
+
+    def match(
+        self, group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, done: Matched
+    ) -> None:
+        """Match regular expressions with these topic names, or all, on the maintenance thread.
+
+        At most so many topics are matched, by the first of the expressions; None stands for more than were left.
+        """
+        task = topic_patterns.matches(regexes, self.topics.names() if names is None else names, most)
+        self._run(group_id, task, dict.fromkeys(regexes, frozenset[str]()), done)
+
+    def _run(self, group_id: str, task: Task[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
+        """Do a task on the maintenance thread, where each group has turns of its own; `otherwise` if it fails."""
+        assert self.maintenance is not None
+        later = self.maintenance.submit(task, owner=group_id, for_group=True)
+
+        def take() -> None:
+            outcome = later.response
+            if isinstance(outcome, Exception):
+                _log.error("groups: not done group=%r", group_id[:100], exc_info=outcome)
+                outcome = otherwise
+            done(outcome)
+
+        later.ready = take
+
+
+class SessionTimer:
+    """How long a member is taken to be alive. A heartbeat sets no timer: the one there is looks again when it ends."""
+
+    __slots__ = ("_due_ms", "_expired", "_services", "_timer", "_until_ms")
+
+    def __init__(self, services: Services, expired: Callable[[], None]) -> None:
+        """Call `expired` when nothing was heard for too long."""
+        self._services = services
+        self._expired = expired
+        self._until_ms = self._due_ms = 0
+        self._timer: Timer | None = None
+
+    def extend(self, for_ms: int) -> None:
+        """Take the member to be alive for so long from now."""
+        self._until_ms = self._services.clock.monotonic_ms() + for_ms
+        if self._timer is None or self._due_ms > self._until_ms:
+            self._watch(for_ms)
+
+    def cancel(self) -> None:
+        """Watch no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, for_ms: int) -> None:
+        self.cancel()
+        self._due_ms = self._until_ms
+        self._timer = self._services.timers.call_later(for_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left_ms = self._until_ms - self._services.clock.monotonic_ms()
+        if left_ms > 0:
+            self._watch(left_ms)
+        else:
+            self._expired()
