@@ -9,7 +9,6 @@ import pytest
 from tests.integration.test_group_handlers import fail_flushes
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.integration.test_group_handlers import fail_flushes
 from tidelog.broker.groups import log as log_module
 from tidelog.broker.groups import services, subscriptions, topic_patterns
 from tidelog.broker.groups.consumer import ConsumerGroup

@@ -12,8 +12,6 @@ from tests.integration.test_consumer_group_handlers import Member
 from tests.integration.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.support.group_member import GroupMember
 from tests.support.served import Connect, Serve, Served, connect, serve, until
-from tests.integration.test_consumer_group_handlers import Member
-from tests.integration.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.unit.broker.test_groups_classic import Client, World, make
 from tidelog.broker.groups.consumer_member import MEMBER_BYTES
 from tidelog.broker.groups.memory import GROUP_BYTES, Memory
