@@ -4,7 +4,7 @@ Owns what is said where Spark is missing. Refuses to know the jobs and their fla
 """
 
 from collections.abc import Sequence
-from importlib import metadata, util
+from importlib import util
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
@@ -24,19 +24,9 @@ def run(arguments: Sequence[str]) -> int:
     from tidelog.pipeline.errors import PipelineError
 
     try:
-        demand_spark(_spark_version())
+        demand_spark()
     except PipelineError as error:
         raise CommandError(str(error)) from None
     from tidelog.pipeline import commands
 
     return commands.run(arguments, f"{called()} pipeline")
-
-
-def _spark_version() -> str:
-    """Return the version of PySpark, if possible without loading it, which takes a while."""
-    try:
-        return metadata.version("pyspark")
-    except metadata.PackageNotFoundError:  # PYTHONPATH leads to the PySpark of an unpacked Spark
-        from pyspark import __version__
-
-        return str(__version__)

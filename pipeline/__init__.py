@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from tidelog.pipeline.errors import PipelineError
@@ -13,12 +14,34 @@ if TYPE_CHECKING:
 _OLDEST = (4, 2)  # PySpark: the first that has limits of streams and predicates for sources in Python
 
 
-def demand_spark(version: str) -> None:
-    """PipelineError where a version of PySpark is too old for the source."""
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+def demand_spark() -> None:
+    """PipelineError where PySpark is missing, or its version is too old for the source."""
+    version = _spark_version()
+    if version is None or tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
+        why = "PySpark is not installed" if version is None else f"PySpark {version} is too old"
+        raise PipelineError(f"{why}: the pipeline needs {oldest} or newer; pip install 'pyspark>={oldest}'")
+
+
+def _spark_version() -> str | None:
+    """Return the version of PySpark, if possible without loading it, which takes a while."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        pass
+    try:  # PYTHONPATH may lead to the PySpark of an unpacked Spark
+        from pyspark import __version__
+    except ImportError:
+        return None
+    return str(__version__)
+
+
+def demand_classic(spark: "SparkSession") -> None:
+    """PipelineError where a session is one of Spark Connect."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise PipelineError(
-            f"PySpark {version} is too old: the pipeline needs {oldest} or newer; pip install 'pyspark>={oldest}'"
+            "this is a session of Spark Connect, which the pipeline does not support; run the program on the driver, "
+            "with a classic session: SparkSession.builder.master(...), no remote(...), and SPARK_REMOTE not set"
         )
 
 
@@ -28,14 +51,8 @@ def register(spark: "SparkSession") -> None:
     Of several sessions in one process Spark takes it from one only. PipelineError where PySpark is too old, or the
     session is one of Spark Connect.
     """
-    from pyspark import __version__
-
-    demand_spark(__version__)
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        raise PipelineError(
-            "this is a session of Spark Connect, which the pipeline does not support; run the program on the driver, "
-            "with a classic session: SparkSession.builder.master(...), and no remote(...)"
-        )
+    demand_spark()
+    demand_classic(spark)
     from tidelog.pipeline.source import TidelogSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it Spark refuses the source

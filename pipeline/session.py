@@ -12,7 +12,7 @@ from typing import Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from tidelog.pipeline import register
+from tidelog.pipeline import demand_classic, demand_spark, register
 from tidelog.pipeline.errors import PipelineError
 
 # Laid under those of the caller. Two cores and a gigabyte do for what a log of one machine holds.
@@ -42,8 +42,11 @@ exec "$TIDELOG_JAVA" "$@"
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session of this process; settings of Spark's in `conf` are laid over `SETTINGS`.
 
-    PipelineError where there is no Java.
+    PipelineError where there is no Java, PySpark is too old, or the process uses Spark Connect.
     """
+    demand_spark()
+    if os.environ.get("SPARK_REMOTE"):
+        raise PipelineError("SPARK_REMOTE is set, but the pipeline does not support Spark Connect: unset it")
     _choose_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SETTINGS | _submitted() | dict(conf or {})
@@ -53,6 +56,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    demand_classic(spark)
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark

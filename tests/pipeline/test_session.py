@@ -139,32 +139,54 @@ def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_p
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.0.4", "4.1.4"])
 def test_a_pyspark_that_is_too_old_is_refused_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+    monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    monkeypatch.setattr("pyspark.__version__", version)
-    said = rf"PySpark {version} is too old: the pipeline needs 4\.2 or newer; pip install 'pyspark>=4\.2'"
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    refused_everywhere(
+        rf"PySpark {version} is too old: the pipeline needs 4\.2 or newer; pip install 'pyspark>=4\.2'"
+    )
+
+
+def test_a_missing_pyspark_is_named_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", unknown_package)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(PipelineError, match=r"PySpark is not installed: the pipeline needs 4\.2 or newer"):
+        demand_spark()
+
+
+def refused_everywhere(said: str) -> None:
     with pytest.raises(PipelineError, match=said):
         register(SimpleNamespace())  # type: ignore[arg-type]
-    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    with pytest.raises(PipelineError, match=said):
+        session.session()
     with pytest.raises(CommandError, match=said):
         pipeline.run(["audit", "--help"])
 
 
-def test_the_pyspark_of_an_unpacked_spark_tells_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(name: str) -> str:
-        raise PackageNotFoundError(name)
+def unknown_package(name: str) -> str:
+    raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("importlib.metadata.version", unknown)
+
+def test_the_pyspark_of_an_unpacked_spark_tells_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", unknown_package)
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
-    with pytest.raises(CommandError, match=r"PySpark 4\.1\.4 is too old"):
-        pipeline.run(["audit", "--help"])
+    refused_everywhere(r"PySpark 4\.1\.4 is too old")
     monkeypatch.setattr("pyspark.__version__", "4.2.0")
     assert pipeline.run(["audit", "--help"]) == 0
 
 
-def test_newer_ones_are_not_refused() -> None:
-    for version in ("4.2.0", "4.3.0.dev1", "4.10.0", "5.0.0"):
-        demand_spark(version)
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "4.10.0", "5.0.0"])
+def test_newer_ones_are_not_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    demand_spark()
+
+
+def test_a_session_beside_spark_connect_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "local[1]")
+    with pytest.raises(
+        PipelineError, match="SPARK_REMOTE is set, but the pipeline does not support Spark Connect"
+    ):
+        session.session()
 
 
 def test_a_session_of_spark_connect_is_refused_in_words() -> None:
