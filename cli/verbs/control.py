@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import TIME_HELP, Json, sent
+from tidelog.cli.arguments import TIME_HELP, Json, sent
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 
 app = typer.Typer(
@@ -185,8 +185,8 @@ def create_topic(
     as_json: Json = False,
 ) -> int:
     """Create a topic."""
+    from tidelog.cli.arguments import parse_options
     from tidelog.cli.control import run
-    from tidelog.cli.named_values import parse_options
 
     return run(
         data_dir,

@@ -15,7 +15,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.admin import topic_options
+from tidelog.client.cluster import Partition
+from tidelog.client.groups import commit
+from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import from_segments, remote, segments
 from tidelog.pipeline.jobs.parts import committed, output
@@ -235,9 +239,9 @@ def _in_folder(place: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
 
 @contextmanager
 def _at_broker(address: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
-    with Cluster(address) as cluster:
+    with connected(address) as cluster:
         _refuse_others(address, topic, ours, list(cluster.topic(topic).leaders))
-        settings = cluster.settings(topic)
+        settings = topic_options(cluster, topic)
         for name, wrong in (("lookup.clock", "append"), ("message.timestamp.type", "LogAppendTime")):
             if settings.get(name) == wrong:
                 raise PipelineError(
@@ -246,11 +250,11 @@ def _at_broker(address: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
                 )
 
         def look(times: Mapping[int, int | None]) -> dict[int, Found]:
-            begin = cluster.offsets(topic, dict.fromkeys(times, EARLIEST))
+            begin = offsets_of(cluster, topic, dict.fromkeys(times, EARLIEST))
             # Before the lookup: what comes in between is read.
-            ends = cluster.offsets(topic, dict.fromkeys(times, LATEST))
+            ends = offsets_of(cluster, topic, dict.fromkeys(times, LATEST))
             known = {number: max(0, time_ms) for number, time_ms in times.items() if time_ms is not None}
-            firsts = cluster.offsets(topic, known) if known else {}
+            firsts = offsets_of(cluster, topic, known) if known else {}
             return {
                 number: Found(begin[number], ends[number], firsts[number])
                 if firsts.get(number, -1) >= 0
@@ -270,7 +274,9 @@ def _refuse_others(place: str, topic: str, ours: list[int], there: list[int]) ->
 
 
 def _apply(address: str, topic: str, rows: list[dict[str, Any]]) -> None:
-    with Cluster(address) as cluster:
+    with connected(address) as cluster:
         for group in sorted({row["group"] for row in rows}):
-            offsets = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
-            cluster.commit(group, topic, offsets)
+            offsets = {
+                Partition(topic, row["partition"]): row["offset"] for row in rows if row["group"] == group
+            }
+            commit(cluster, group, offsets)
