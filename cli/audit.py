@@ -1,24 +1,33 @@
 """`tidelog audit`: how far each key of a topic was delivered to a group.
 
-`pipeline.key_audit` counts, `cli.batches` reads. A committed offset n means that n - 1 was delivered; a partition
-without a committed offset counts as 0.
+`pipeline.key_audit` counts. A committed offset n means that n - 1 was delivered; a partition without a committed
+offset counts as 0.
 """
 
 import heapq
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, groups, offsets
-from tidelog.cli.batches import Batches
+from tidelog.cli import groups, offsets
+from tidelog.cli.connect import choose, connected, describe_topic, unread_words
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, plain, print_rows, progress, to_json
-from tidelog.cli.text import counted
+from tidelog.cli.text import called, counted
+from tidelog.client.cluster import Cluster, Partition
+from tidelog.client.errors import BrokerError
+from tidelog.client.fetching import RECORD_BYTES, fetched
+from tidelog.client.groups import committed, list_groups
 from tidelog.config import times
 from tidelog.pipeline import key_audit
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.key_audit import Behind, Bounds
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.storage.compaction.reading import Entry
 
 # Without --json: so many of the keys that wait longest.
 SHOWN: Final = 100
@@ -52,8 +61,8 @@ def run(
     clock: Clock,
 ) -> int:
     """Print the keys that are behind; return the exit code."""
-    with client.admin(bootstrap) as session:
-        found = _behind(session, topic, group, partitions, table_bytes)
+    with connected(bootstrap) as cluster:
+        found = _behind(cluster, topic, group, partitions, table_bytes)
         now_ms = clock.now_ms()
         try:
             if as_json:
@@ -71,25 +80,56 @@ def run(
 
 
 def _behind(
-    session: client.Client, topic: str, group: str, partitions: Sequence[int], table_bytes: int
+    cluster: Cluster, topic: str, group: str, partitions: Sequence[int], table_bytes: int
 ) -> Iterator[tuple[int, Behind]]:
-    described = client.describe(session, topic)["partitions"]
-    leaders = {each["partition_index"]: each["leader_id"] for each in described}
-    chosen = client.choose(topic, leaders, partitions)
-    if group not in client.groups(session):
+    described = describe_topic(cluster, topic)
+    chosen = choose(topic, [each.partition_index for each in described.partitions], partitions)
+    if group not in list_groups(cluster):
         raise groups.no_group(group)
-    committed = client.committed(session, group)
-    starts, ends = offsets.bounds(session, chosen)
-    bounds = {key: Bounds(starts[key], ends[key], committed.get(key, 0)) for key in chosen}
+    passed = committed(cluster, group)
+    starts, ends, unread = offsets.bounds(cluster, chosen)
+    if unread:
+        raise CommandError(unread_words(unread))
+    bounds = {key: Bounds(starts[key], ends[key], passed.get(key, 0)) for key in chosen}
     left = sum(each.end - max(each.committed, each.start) for each in bounds.values())
     with progress(f"audit {topic}", max(left, 0)) as advance:
         for key, each in bounds.items():
             if max(each.committed, each.start) >= each.end:
                 continue
-            batches = Batches(session, key, leaders[key.partition])
-            for one in key_audit.behind(batches.read, each, table_bytes):
+            read = partial(_entries, cluster, key._replace(topic_id=bytes(described.topic_id)))
+            for one in key_audit.behind(read, each, table_bytes):
                 advance(one.records)
                 yield key.partition, one
+
+
+def _entries(cluster: Cluster, key: Partition, start: int, end: int) -> Iterator[list[Entry]]:
+    """Yield the entries that have records from start on and before end, in order, as many as come at a time.
+
+    What is deleted meanwhile is left out; CommandError where the log is damaged.
+    """
+    offset = start
+    try:
+        for answer in fetched(cluster, key, start, end, end, RECORD_BYTES, may_lose=True):
+            found: list[Entry] = []
+            for at, header in answer.entries:
+                if not entries.check_crc(answer.data, at, header):
+                    raise _damaged(key, offset)
+                if header.record_count == entries.UNKNOWN:
+                    header = entries.read(answer.data, at, READ_LIMIT_BYTES)
+                if header.last_offset >= offset:
+                    found.append(Entry(header, answer.data[at : at + header.size_bytes]))
+                    offset = header.last_offset + 1
+            yield found
+    except BrokerError as error:
+        if error.code == ErrorCode.CORRUPT_MESSAGE:
+            raise _damaged(key, offset) from error
+        raise
+
+
+def _damaged(key: Partition, offset: int) -> CommandError:
+    return CommandError(
+        f"partition {key.partition} of {key.topic} is damaged at offset {offset}: what is there says {called()} fsck"
+    )
 
 
 def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: int) -> None:

@@ -1,146 +1,176 @@
 """`tidelog configs`: the options of topics and of the broker, and how they are changed.
 
-Owns the words of these verbs. Refuses to know what an option means: names and values go to a running broker as they
-are, and its answer comes back, or into the data folder of a stopped one (`broker/stored_options`).
+Names and values go to a running broker as they are, and its answer comes back, or into the data folder of a stopped one
+(`broker/stored_options`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from tidelog.broker import stored_options
-from tidelog.broker.catalog import CatalogError
-from tidelog.broker.stored_options import Owner
-from tidelog.cli import client
+import typer
+
+from tidelog.cli.arguments import LOCAL, Bootstrap, Deleted, Json, Settings, parse_options, sent
+from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
-from tidelog.cli.named_values import parse_options
-from tidelog.cli.output import Column, print_rows, to_json
-from tidelog.config.errors import ConfigError
-from tidelog.storage.errors import StorageError
+from tidelog.cli.output import Column, or_dash, print_rows, to_json
+from tidelog.config.kinds import INT_MAX
+from tidelog.config.nearest import nearest
+
+if TYPE_CHECKING:
+    from tidelog.broker.stored_options import Owner
+    from tidelog.client.admin import Resource
+    from tidelog.client.cluster import Cluster
 
 # Where a value comes from, by Kafka's numbers.
-_SOURCES: Final = {1: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
+OF_TOPIC: Final = 1
+_SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
 OPTIONS: Final = (
     Column("option", "option"),
-    Column("value", "value", lambda value: "-" if value is None else str(value)),
+    Column("value", "value", or_dash),
     Column("source", "source"),
     Column("read_only", "can change", lambda is_read_only: "no" if is_read_only else "yes"),
 )
 
 Changes = dict[str, str | None]
 
+app = typer.Typer(
+    help="Show and change the options of topics and of the broker: while it runs, or with --data-dir while none does.",
+    no_args_is_help=True,
+)
+OneTopic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", callback=sent, help="The topic whose options to show or change."),
+]
+Node = Annotated[
+    int | None, typer.Option("--broker", metavar="ID", min=0, max=INT_MAX, help="The broker, by its node.id.")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="The data folder of a stopped broker: show or change the options stored there, and ask no broker.",
+    ),
+]
+Everyone = Annotated[
+    bool,
+    typer.Option("--all-brokers", help="With --data-dir: the options set for all brokers, under no node.id."),
+]
 
-def describe(topic: str | None, broker: int | None, every: bool, as_json: bool, bootstrap: str) -> int:
-    """Print the options that were set, or all; return the exit code."""
+
+@app.command("describe")
+def describe(
+    topic: OneTopic = None,
+    broker: Node = None,
+    every: Annotated[bool, typer.Option("--all", help="Show options that have their defaults too.")] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+    data_dir: DataDir = None,
+    all_brokers: Everyone = False,
+) -> int:
+    """Show the options that were set on a topic or for a broker."""
+    if data_dir is not None or all_brokers:
+        return _describe_stored(topic, broker, all_brokers, as_json, data_dir)
     resource = _resource(topic, broker)
-    with client.admin(bootstrap) as session:
-        found = client.options(session, resource, every=every)
+    with connected(bootstrap) as cluster:
+        found = options_of(cluster, resource, every=every)
     rows = [
         {
             "option": name,
-            "value": option["value"],
-            "source": _SOURCES.get(option["config_source"], "unknown"),
-            "read_only": option["read_only"],
+            "value": option.value,
+            "source": _SOURCES.get(option.config_source, "unknown"),
+            "read_only": option.read_only,
         }
         for name, option in found.items()
     ]
-    if rows or as_json:
-        print_rows(OPTIONS, rows, as_json=as_json, caption=str(resource))
-    else:
-        print(f"{resource}: every option has its default; --all shows them")
+    _print(
+        OPTIONS, rows, as_json, str(resource), f"{resource}: every option has its default; --all shows them"
+    )
     return OK
 
 
-def alter(
-    topic: str | None,
-    broker: int | None,
-    settings: Sequence[str],
-    deleted: Sequence[str],
-    as_json: bool,
-    bootstrap: str,
-) -> int:
-    """Set and delete options, all of them or none; return the exit code."""
-    resource = _resource(topic, broker)
-    wanted = _wanted(settings, deleted)
-    with client.admin(bootstrap) as session:
-        client.alter_options(session, resource, wanted)
-    if as_json:
-        named = {"topic": topic} if topic is not None else {"broker": broker}
-        print(to_json({**named, **told(wanted)}))
-    else:
-        print(f"{resource} changed: {', '.join(in_words(wanted))}")
-    return OK
-
-
-def describe_stored(
+def _describe_stored(
     topic: str | None, broker: int | None, all_brokers: bool, as_json: bool, data_dir: Path | None
 ) -> int:
-    """Print the options that a data folder keeps; return the exit code."""
+    from tidelog.broker import stored_options
+
     folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
-    with _in_lines():
+    with _folder_errors():
         found = stored_options.stored(folder, owner)
     rows = [{"option": option, "value": value} for option, value in sorted(found.items())]
+    _print(OPTIONS[:2], rows, as_json, name, f"{name}: no option is kept in {folder}")
+    return OK
+
+
+def _print(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], as_json: bool, caption: str, without: str
+) -> None:
     if rows or as_json:
-        print_rows(OPTIONS[:2], rows, as_json=as_json, caption=name)
+        print_rows(columns, rows, as_json=as_json, caption=caption)
     else:
-        print(f"{name}: no option is kept in {folder}")
-    return OK
+        print(without)
 
 
-def alter_stored(
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
-    settings: Sequence[str],
-    deleted: Sequence[str],
-    as_json: bool,
-    data_dir: Path | None,
+@app.command("alter")
+def alter(
+    topic: OneTopic = None,
+    broker: Node = None,
+    config: Settings = None,
+    delete_config: Deleted = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+    data_dir: DataDir = None,
+    all_brokers: Everyone = False,
 ) -> int:
-    """Set and delete options that a data folder keeps, while no broker runs on it; return the exit code."""
-    folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
-    wanted = _wanted(settings, deleted)
-    with _in_lines():
-        stored_options.change(folder, owner, wanted)
-    if as_json:
-        named = {"topic": topic} if topic is not None else {"broker": broker}
-        print(to_json({**named, **told(wanted)}))
+    """Change options of a topic or of a broker, which holds at once and after a restart."""
+    if data_dir is not None or all_brokers:
+        folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
+        wanted = _wanted(config, delete_config)
+        from tidelog.broker import stored_options
+
+        with _folder_errors():
+            stored_options.change(folder, owner, wanted)
+        done = f"{name} changed in {folder}: {', '.join(in_words(wanted))}; the next start goes by it"
     else:
-        print(f"{name} changed in {folder}: {', '.join(in_words(wanted))}; the next start goes by it")
+        resource = _resource(topic, broker)
+        wanted = _wanted(config, delete_config)
+        with connected(bootstrap) as cluster:
+            change(cluster, resource, wanted)
+        done = f"{resource} changed: {', '.join(in_words(wanted))}"
+    named = {"topic": topic} if topic is not None else {"broker": broker}
+    print(to_json({**named, **as_row(wanted)}) if as_json else done)
     return OK
 
 
-def _owner(
-    topic: str | None, broker: int | None, all_brokers: bool, data_dir: Path | None
-) -> tuple[Path, Owner, str]:
-    """Return the data folder, whose options are meant, and the words for that."""
-    if data_dir is None:
-        raise CommandError("--all-brokers: give --data-dir, too", USAGE)
-    if all_brokers and topic is None and broker is None:
-        return data_dir, Owner(None), "all brokers"
-    if all_brokers or (topic is None) == (broker is None):
-        raise CommandError("name one of --topic, --broker and --all-brokers", USAGE)
-    owner = Owner(topic) if topic is not None else Owner(None, str(broker))
-    return data_dir, owner, str(client.Resource(topic, broker))
+def options_of(cluster: "Cluster", resource: "Resource", *, every: bool) -> dict[str, Any]:
+    """Return the options of a topic or broker, by name: those that were set, or all of them."""
+    from tidelog.client.admin import DEFAULT_SOURCE, describe_options
+
+    found = describe_options(cluster, resource)
+    return {name: each for name, each in found.items() if every or each.config_source != DEFAULT_SOURCE}
 
 
-@contextmanager
-def _in_lines() -> Iterator[None]:
-    """Turn what goes wrong with a data folder into one line."""
-    try:
-        yield
-    except ConfigError as error:
-        raise CommandError(str(error), USAGE) from error
-    except (StorageError, CatalogError) as error:
-        raise CommandError(str(error)) from error
+def change(cluster: "Cluster", resource: "Resource", wanted: Changes, *, validate_only: bool = False) -> None:
+    """Set options of a topic or broker, and delete those that are None; CommandError for what is refused."""
+    from tidelog.client.admin import alter_options, describe_options
+
+    if deleted := [name for name, value in wanted.items() if value is None]:
+        _check_deleted(resource, deleted, describe_options(cluster, resource))
+    alter_options(cluster, resource, wanted, validate_only=validate_only)
 
 
-def _wanted(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
-    wanted = changes(settings, deleted)
-    if not wanted:
-        raise CommandError("nothing to change: give --config NAME=VALUE or --delete-config NAME", USAGE)
-    return wanted
+def _check_deleted(resource: "Resource", names: Sequence[str], known: Mapping[str, Any]) -> None:
+    """Refuse to delete what cannot be set: brokers, Kafka's too, take any name there, as one that is not set."""
+    for name in names:
+        if name not in known:
+            problem = f"no such option{nearest(name, known)}"
+        elif known[name].read_only:
+            problem = "cannot be changed while the broker runs"
+        else:
+            continue
+        raise CommandError(f"{resource} was not changed: --delete-config {name}: {problem}")
 
 
 def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
@@ -155,8 +185,8 @@ def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
     return found
 
 
-def told(wanted: Changes) -> dict[str, Any]:
-    """Return changes as they are told in JSON."""
+def as_row(wanted: Changes) -> dict[str, Any]:
+    """Return changes as JSON has them."""
     return {
         "set": {name: value for name, value in wanted.items() if value is not None},
         "deleted": [name for name, value in wanted.items() if value is None],
@@ -164,11 +194,51 @@ def told(wanted: Changes) -> dict[str, Any]:
 
 
 def in_words(wanted: Changes) -> list[str]:
-    """Return changes as they are told to people."""
+    """Return changes as people read them."""
     return [f"{name} deleted" if value is None else f"{name}={value}" for name, value in wanted.items()]
 
 
-def _resource(topic: str | None, broker: int | None) -> client.Resource:
+def _wanted(settings: Sequence[str] | None, deleted: Sequence[str] | None) -> Changes:
+    wanted = changes(settings or [], deleted or [])
+    if not wanted:
+        raise CommandError("nothing to change: give --config NAME=VALUE or --delete-config NAME", USAGE)
+    return wanted
+
+
+def _resource(topic: str | None, broker: int | None) -> "Resource":
+    from tidelog.client.admin import Resource
+
     if (topic is None) == (broker is None):
         raise CommandError("name either a --topic or a --broker", USAGE)
-    return client.Resource(topic, broker)
+    return Resource(topic, broker)
+
+
+def _owner(
+    topic: str | None, broker: int | None, all_brokers: bool, data_dir: Path | None
+) -> "tuple[Path, Owner, str]":
+    """Return the data folder, whose options are meant, and the words for that."""
+    from tidelog.broker.stored_options import Owner
+
+    if data_dir is None:
+        raise CommandError("--all-brokers: give --data-dir, too", USAGE)
+    if all_brokers and topic is None and broker is None:
+        return data_dir, Owner(None), "all brokers"
+    if all_brokers or (topic is None) == (broker is None):
+        raise CommandError("name one of --topic, --broker and --all-brokers", USAGE)
+    owner = Owner(topic) if topic is not None else Owner(None, str(broker))
+    return data_dir, owner, str(_resource(topic, broker))
+
+
+@contextmanager
+def _folder_errors() -> Iterator[None]:
+    """Turn what goes wrong with a data folder into CommandError."""
+    from tidelog.broker.catalog import CatalogError
+    from tidelog.config.errors import ConfigError
+    from tidelog.storage.errors import StorageError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise CommandError(str(error), USAGE) from error
+    except (StorageError, CatalogError) as error:
+        raise CommandError(str(error)) from error

@@ -8,36 +8,23 @@ import json
 import re
 from collections.abc import Callable
 from string import Formatter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.output import json_bytes, plain, to_json
 from tidelog.config import times
 
+if TYPE_CHECKING:
+    from tidelog.client.fetching import Record
+
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 
-class Record(NamedTuple):
-    """What is shown of a record, by the names that kafka-python's have; timestamp in ms since the epoch."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
-# What can be written of this can be written of every record: Python finds fault with a specification, or with a number
-# that is too large for it, only as it writes.
-_EXTREME: Final = Record("", (1 << 31) - 1, (1 << 63) - 1, (1 << 63) - 1, 0, b"", b"", [])
 WIDTH_DIGITS: Final = 4
 
-Format = Callable[[Record], bytes]
+Format = Callable[["Record"], bytes]
 
 
 def choose(name: str) -> Format:
@@ -64,7 +51,7 @@ def plain_headers(headers: Any) -> str:
     return " ".join(f"{plain(name.encode())}={plain(data)}" for name, data in headers)
 
 
-def _text(record: Record) -> bytes:
+def _text(record: "Record") -> bytes:
     parts = [times.show(record.timestamp), f"{record.partition}:{record.offset}", plain(record.key)]
     parts.append(plain(record.value))
     if record.headers:
@@ -72,7 +59,7 @@ def _text(record: Record) -> bytes:
     return "\t".join(parts).encode() + b"\n"
 
 
-def _json(record: Record) -> bytes:
+def _json(record: "Record") -> bytes:
     line = {
         "topic": record.topic,
         "partition": record.partition,
@@ -84,7 +71,7 @@ def _json(record: Record) -> bytes:
     return to_json(line).encode() + b"\n"
 
 
-def _timestamp_type(record: Record) -> str | None:
+def _timestamp_type(record: "Record") -> str | None:
     return TIMESTAMP_TYPES[record.timestamp_type] if 0 <= record.timestamp_type <= 1 else None
 
 
@@ -105,7 +92,7 @@ def _template(template: str) -> Format:
             raise _unusable(template, f"a field has at most {10**WIDTH_DIGITS - 1} characters")
     spelled = template.replace("\\t", "\t").replace("\\n", "\n") + "\n"
 
-    def write(record: Record) -> bytes:
+    def write(record: "Record") -> bytes:
         text = spelled.format(
             topic=record.topic,
             partition=record.partition,
@@ -118,8 +105,13 @@ def _template(template: str) -> Format:
         )
         return text.encode("utf-8", "surrogateescape")
 
+    from tidelog.client.fetching import Record
+
+    # What can be written of this can be written of every record: Python finds fault with a specification, or with a
+    # number that is too large for it, only as it writes.
+    extreme = Record("", (1 << 31) - 1, (1 << 63) - 1, (1 << 63) - 1, 0, b"", b"", [])
     try:
-        write(_EXTREME)
+        write(extreme)
     except (ValueError, OverflowError) as error:
         raise _unusable(template, str(error)) from None
     return write

@@ -7,15 +7,31 @@ changed while the group has members, and nothing that was not shown.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from tidelog.broker.clock import Clock
-from tidelog.cli import client, groups, offsets, time_options
+import typer
+
+from tidelog.cli import groups, offsets
+from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Json, Yes, sent
+from tidelog.cli.connect import (
+    connected,
+    existing,
+    find_all_offsets,
+    lookup_clock,
+    partitions_of,
+    unread_words,
+)
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
-from tidelog.cli.output import Column, print_rows
+from tidelog.cli.output import Column, or_dash, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
+from tidelog.cli.time_options import duration_ms, now_ms, time_ms
 from tidelog.config import times
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster, Partition
+    from tidelog.client.groups import Described
+    from tidelog.client.offsets import Found
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -27,17 +43,13 @@ _TOPIC = re.compile(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 Row = dict[str, Any]
 
 
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
 PLAN: Final = (
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
-    Column("old", "from", _or_dash, is_number=True),
+    Column("old", "from", or_dash, is_number=True),
     Column("new", "to", is_number=True),
-    Column("skipped", "skipped", _or_dash, is_number=True),
-    Column("read_again", "read again", _or_dash, is_number=True),
+    Column("skipped", "skipped", or_dash, is_number=True),
+    Column("read_again", "read again", or_dash, is_number=True),
 )
 # Where a time was asked for: by which clock, and the time of the record that was found.
 TIMED: Final = (
@@ -45,15 +57,6 @@ TIMED: Final = (
     Column("clock", "by time of"),
     Column("timestamp", "begins at", lambda at: offsets.NONE if at is None else times.show(at)),
 )
-
-
-class Target(NamedTuple):
-    """Where a group is to read on, as the command line has it: exactly one of these."""
-
-    to_offset: str | None
-    to_time: str | None
-    by_duration: str | None
-    shift_by: int | None
 
 
 class _Time(NamedTuple):
@@ -64,9 +67,8 @@ class _Shift(NamedTuple):
     records: int
 
 
-_Wanted = (
-    int | str | _Time | _Shift
-)  # an offset, `earliest` or `latest`, a time, a step from what is committed
+# An offset, `earliest` or `latest`, a time, or a step from what is committed.
+_Wanted = int | str | _Time | _Shift
 
 
 class _Partition(NamedTuple):
@@ -77,43 +79,86 @@ class _Partition(NamedTuple):
     end: int
 
 
-def run(
-    group: str,
-    topics: Sequence[str],
-    every: bool,
-    target: Target,
-    is_dry: bool,
-    is_sure: bool,
-    as_json: bool,
-    bootstrap: str,
-    clock: Clock,
+def reset(
+    group: Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME[:P,P]",
+            callback=sent,
+            help="A topic, or some of its partitions; may be repeated.",
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every partition of which the group has committed an offset.")
+    ] = False,
+    to_offset: Annotated[
+        str | None, typer.Option(metavar="N", help="earliest, latest, or the number of a record.")
+    ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"The first record at or after it: {TIME_HELP}."),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(metavar="LENGTH", help="The first record of the last 2h, '3 days' or 1h30m."),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="N", help="Move by this many records; a negative number moves back.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
 ) -> int:
-    """Show the plan, ask unless the person is sure, and carry it out; return the exit code."""
-    if bool(topics) == every:
+    """Set where a group without members reads on. The plan is shown first: what is skipped, what is read again."""
+    topics = topic or []
+    if bool(topics) == all_topics:
         raise CommandError("give either --topic NAME (NAME:0,1 for some partitions) or --all-topics", USAGE)
-    wanted = _wanted(target, clock.now_ms())
+    wanted = _wanted(to_offset, to_time, by_duration, shift_by)
     chosen = _parse_topics(topics)
     _check_name(group)
-    with client.admin(bootstrap) as session:
-        found = client.group(session, group)
-        _look_at(group, found, every, is_dry)
-        committed = client.committed(session, group) if found is not None else {}
-        keys = _all_committed(session, group, committed) if every else _named(session, chosen)
-        rows, plan = _plan(session, keys, committed, wanted)
+    with connected(bootstrap) as cluster:
+        from tidelog.client.groups import committed as committed_by
+        from tidelog.client.groups import describe, list_groups
+
+        listed = list_groups(cluster).get(group)
+        found = None if listed is None else describe(cluster, listed)
+        _check_group(group, found, all_topics, dry_run)
+        committed = committed_by(cluster, group) if found is not None else {}
+        if all_topics:
+            keys = _all_committed(cluster, group, committed)
+        else:
+            keys = [key for name in sorted(chosen) for key in partitions_of(cluster, name, chosen[name])]
+        rows, plan = _plan(cluster, keys, committed, wanted)
         columns = TIMED if isinstance(wanted, _Time) else PLAN
         if not as_json:
             print(shown(f"group {group}: {_in_words(wanted)}"))
         print_rows(columns, rows, as_json=as_json)
-        if is_dry:
+        if dry_run:
             return OK
-        if not is_sure and not confirm(f"Set {counted(len(plan), 'offset')} of group {shown(group)}?"):
+        if not yes and not confirm(f"Set {counted(len(plan), 'offset')} of group {shown(group)}?"):
             if not as_json:
                 print(shown(f"group {group} kept"))
             return FAILED
-        client.commit(session, group, plan)
+        _commit(cluster, group, plan)
     if not as_json:
         print(shown(f"group {group} set: {counted(len(plan), 'offset')}"))
     return OK
+
+
+def _commit(cluster: "Cluster", group: str, plan: "Mapping[Partition, int]") -> None:
+    from tidelog.client.errors import BrokerError
+    from tidelog.client.groups import commit
+    from tidelog.protocol.error_codes import ErrorCode
+
+    try:
+        commit(cluster, group, plan)
+    except BrokerError as error:
+        if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            raise CommandError(f"group {group} was not reset: it has members by now") from error
+        raise
 
 
 def _check_name(group: str) -> None:
@@ -122,40 +167,39 @@ def _check_name(group: str) -> None:
         raise CommandError("GROUP is empty: nobody reads in a group without a name", USAGE)
     size = len(group.encode())
     if size > NAME_MAX_BYTES:
-        # The client library would say only that the broker does not answer.
         raise CommandError(f"the name of a group has {NAME_MAX_BYTES:,} bytes at most, and this one {size:,}")
 
 
-def _look_at(group: str, found: Mapping[str, Any] | None, every: bool, is_dry: bool) -> None:
+def _check_group(group: str, found: "Described | None", every: bool, is_dry: bool) -> None:
     """Refuse to change a group that has members; a plan that stays one is no matter of theirs."""
     if found is None:
         if every:
             raise groups.no_group(group)
         note(f"group {group} does not exist yet; its first offsets make it")
-    elif is_dry and found["members"]:
-        note(f"group {group} would not be reset now: {groups.in_words(found['members'])}")
+    elif is_dry and found.members:
+        note(f"group {group} would not be reset now: {groups.in_words(found.members)}")
     else:
-        groups.refuse_members(group, found, "reset")
+        groups.refuse_members(group, found.members, "reset")
 
 
-def _wanted(target: Target, now_ms: int) -> _Wanted:
-    if sum(each is not None for each in target) != 1:
+def _wanted(
+    to_offset: str | None, to_time: str | None, by_duration: str | None, shift_by: int | None
+) -> _Wanted:
+    if sum(each is not None for each in (to_offset, to_time, by_duration, shift_by)) != 1:
         raise CommandError(
             "give one target: --to-offset N, --to-time TIME, --by-duration LENGTH or --shift-by N", USAGE
         )
-    if target.shift_by is not None:
-        return _Shift(target.shift_by)
-    if target.to_time is not None:
-        return _Time(time_options.time_ms("--to-time", target.to_time, now_ms))
-    if target.by_duration is not None:
-        return _Time(max(0, now_ms - time_options.duration_ms("--by-duration", target.by_duration)))
-    text = str(target.to_offset).strip().lower()
+    if shift_by is not None:
+        return _Shift(shift_by)
+    if to_time is not None:
+        return _Time(time_ms("--to-time", to_time, now_ms()))
+    if by_duration is not None:
+        return _Time(max(0, now_ms() - duration_ms("--by-duration", by_duration)))
+    text = str(to_offset).strip().lower()
     if text in (EARLIEST, LATEST):
         return text
     if not (text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS):
-        raise CommandError(
-            f"--to-offset {target.to_offset}: must be earliest, latest or a number from 0 up", USAGE
-        )
+        raise CommandError(f"--to-offset {to_offset}: must be earliest, latest or a number from 0 up", USAGE)
     return int(text)
 
 
@@ -182,66 +226,58 @@ def _parse_topics(texts: Sequence[str]) -> dict[str, set[int]]:
     return {topic: set() if topic in whole else numbers for topic, numbers in chosen.items()}
 
 
-def _named(session: client.Client, chosen: Mapping[str, set[int]]) -> list[Any]:
-    keys = []
-    for topic, numbers in sorted(chosen.items()):
-        there = [each["partition_index"] for each in client.describe(session, topic)["partitions"]]
-        keys += client.choose(topic, there, numbers)
-    return keys
-
-
-def _all_committed(session: client.Client, group: str, committed: Mapping[Any, int]) -> list[Any]:
-    keys = client.existing(session, sorted(committed))
+def _all_committed(cluster: "Cluster", group: str, committed: "Mapping[Partition, int]") -> "list[Partition]":
+    keys = existing(cluster, committed)
     if not keys:
         raise CommandError(f"group {group} has committed nothing; name a --topic")
     return keys
 
 
 def _plan(
-    session: client.Client, keys: Sequence[Any], committed: Mapping[Any, int], wanted: _Wanted
-) -> tuple[list[Row], dict[Any, int]]:
+    cluster: "Cluster", keys: "Sequence[Partition]", committed: "Mapping[Partition, int]", wanted: _Wanted
+) -> "tuple[list[Row], dict[Partition, int]]":
     """Return the rows that are shown, and the offset that each partition gets."""
-    starts, ends = offsets.bounds(session, keys)
+    starts, ends, unread = offsets.bounds(cluster, keys)
+    if unread:
+        raise CommandError(unread_words(unread))
     known = {key: _Partition(committed.get(key), starts[key], ends[key]) for key in keys}
     if isinstance(wanted, _Shift) and (without := [key for key in keys if key not in committed]):
         key = without[0]
         raise CommandError(
             f"--shift-by: nothing is committed of partition {key.partition} of {key.topic} to go on from"
         )
-    found: dict[Any, Any] = {}
+    found: dict[Partition, Found] = {}
     clocks: dict[str, str] = {}
     if isinstance(wanted, _Time):
-        found = client.at_time(session, dict.fromkeys(keys, wanted.at_ms))
-        clocks = {topic: client.lookup_clock(session, topic) for topic in {key.topic for key in keys}}
+        found = find_all_offsets(cluster, dict.fromkeys(keys, wanted.at_ms))
+        clocks = {topic: lookup_clock(cluster, topic) for topic in {key.topic for key in keys}}
     plan, rows = {}, []
     for key, part in known.items():
         answer = found.get(key)
         asked_for = _offset(wanted, part, answer)
         plan[key] = new = min(max(asked_for, part.start), part.end)
         if new != asked_for:
-            note(
-                f"{key.topic}-{key.partition}: offset {asked_for} is not in {part.start} to {part.end}: {new} instead"
-            )
-        timed = {"clock": clocks.get(key.topic), "timestamp": _timestamp(answer)} if found else {}
+            note(f"{key}: offset {asked_for} is not in {part.start} to {part.end}: {new} instead")
+        timed = {} if answer is None else {"clock": clocks.get(key.topic), "timestamp": _timestamp(answer)}
         rows.append(_row(key, part, new) | timed)
     return rows, plan
 
 
-def _offset(wanted: _Wanted, part: _Partition, answer: Any) -> int:
+def _offset(wanted: _Wanted, part: _Partition, answer: "Found | None") -> int:
     if isinstance(wanted, _Shift):
         return (part.old or 0) + wanted.records
     if isinstance(wanted, int):
         return wanted
-    if isinstance(wanted, _Time):
-        return part.end if answer.offset < 0 else int(answer.offset)
+    if answer is not None:
+        return part.end if answer.offset < 0 else answer.offset
     return part.start if wanted == EARLIEST else part.end
 
 
-def _timestamp(answer: Any) -> int | None:
-    return None if answer.offset < 0 else int(answer.timestamp)
+def _timestamp(answer: "Found") -> int | None:
+    return None if answer.offset < 0 else answer.timestamp
 
 
-def _row(key: Any, part: _Partition, new: int) -> Row:
+def _row(key: "Partition", part: _Partition, new: int) -> Row:
     """Count offsets of what is there: what lies before the start is gone, and nothing is past the end."""
     was = None if part.old is None else min(max(part.old, part.start), part.end)
     return {

@@ -1,29 +1,29 @@
 """`tidelog groups`: list, describe and delete consumer groups.
 
-Owns the words of these verbs, and what a row of a description is put together of: what the group has committed, where
-the partition ends, who reads it. How far behind that is in time is `cli.lag`'s. Refuses to know how a group works.
+A row of a description is put together of what the group has committed, where the partition ends and who reads it. How
+far behind that is in time is `client.lag`'s.
 """
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from tidelog.broker.clock import Clock
-from tidelog.cli import client, groups_held, lag, offsets
-from tidelog.cli.errors import CommandError, PartitionsRefused
+import typer
+
+from tidelog.cli import groups_held, offsets
+from tidelog.cli.arguments import LOCAL, Bootstrap, Json, Yes, sent
+from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
+from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, duration, or_dash, print_rows, to_json
 from tidelog.cli.text import called, confirm, counted, note, shown
+from tidelog.cli.time_options import now_ms
 from tidelog.config import times
 
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else shown(str(value))
-
-
-def _duration(length_ms: int | None) -> str:
-    return "-" if length_ms is None else times.show_duration(length_ms)
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster, Partition
+    from tidelog.client.groups import Described, Listed, Member
 
 
 def _assigned(partitions: Sequence[Mapping[str, Any]]) -> str:
@@ -33,75 +33,116 @@ def _assigned(partitions: Sequence[Mapping[str, Any]]) -> str:
 
 LIST: Final = (
     Column("group", "group", shown),
-    Column("state", "state", _or_dash),
-    Column("type", "type", _or_dash),
+    Column("state", "state", or_dash),
+    Column("type", "type", or_dash),
     Column("protocol_type", "protocol", lambda kind: shown(kind) or "-"),
 )
 HELD: Final = (
     *LIST[:2],
     Column("offsets", "offsets", is_number=True),
     Column("held_bytes", "held bytes", is_number=True),
-    Column("address", "committed by", _or_dash),
+    Column("address", "committed by", or_dash),
     Column("committed_ms", "last commit", lambda at: "-" if at is None else times.show(at)),
 )
 PARTITIONS: Final = (
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
-    Column("committed", "committed", _or_dash, is_number=True),
-    Column("end", "end", _or_dash, is_number=True),
-    Column("lag", "lag", _or_dash, is_number=True),
-    Column("lag_ms", "behind the last", _duration, is_number=True),
-    Column("late_ms", "next waits", _duration, is_number=True),
-    Column("clock", "by time of", _or_dash),
-    Column("member", "member", _or_dash),
+    Column("committed", "committed", or_dash, is_number=True),
+    Column("end", "end", or_dash, is_number=True),
+    Column("lag", "lag", or_dash, is_number=True),
+    Column("lag_ms", "behind the last", duration, is_number=True),
+    Column("late_ms", "next waits", duration, is_number=True),
+    Column("clock", "by time of", or_dash),
+    Column("member", "member", or_dash),
 )
 MEMBERS: Final = (
     Column("member", "member", shown),
-    Column("instance", "instance", _or_dash),
+    Column("instance", "instance", or_dash),
     Column("client_id", "client", shown),
     Column("host", "host", shown),
     Column("assignment", "assigned", _assigned),
 )
 
 
-def list_all(is_held: bool, as_json: bool, bootstrap: str, clock: Clock) -> int:
-    """Print every group, or what each has committed, the largest first; return the exit code."""
-    with client.admin(bootstrap) as session:
-        found = client.groups(session)
-    if not is_held:
-        print_rows(LIST, [found[group] for group in sorted(found)], as_json=as_json)
-        return OK
-    held = groups_held.by_group(bootstrap, clock)
-    rows = [each | (held.get(group) or groups_held.Held())._asdict() for group, each in found.items()]
+app = typer.Typer(
+    help="List and describe consumer groups, set where they read on, and delete them.", no_args_is_help=True
+)
+Group = Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)]
+
+
+@app.command("list")
+def list_all(
+    held: Annotated[
+        bool,
+        typer.Option(
+            "--held", help="Show who committed, when last, and how much memory of the broker that takes."
+        ),
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """List all groups."""
+    with connected(bootstrap) as cluster:
+        from tidelog.client.groups import list_groups
+
+        found = list_groups(cluster)
+        if not held:
+            print_rows(LIST, [found[group]._asdict() for group in sorted(found)], as_json=as_json)
+            return OK
+        by_group = groups_held.by_group(cluster)
+    rows = [
+        each._asdict() | (by_group.get(group) or groups_held.Held())._asdict()
+        for group, each in found.items()
+    ]
     print_rows(HELD, sorted(rows, key=lambda row: (-row["held_bytes"], row["group"])), as_json=as_json)
     return OK
 
 
-def describe(group: str, as_json: bool, bootstrap: str, clock: Clock) -> int:
-    """Print what a group has committed, its lag and its members; return the exit code."""
-    with client.admin(bootstrap) as session:
-        found = client.group(session, group)
-        if found is None:
-            raise no_group(group)
-        committed = client.committed(session, group)
-        rows, refused = _partitions(session, bootstrap, committed, found["members"], clock)
-    code = OK if refused is None else offsets.unread(refused)
+@app.command("describe")
+def describe(group: Group, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+    """Show what a group has committed, how far behind it is, in records and in time, and its members."""
+    with connected(bootstrap) as cluster:
+        from tidelog.client.groups import committed
+
+        listed, described = find(cluster, group)
+        rows, unread = _partitions(cluster, committed(cluster, group), described.members)
+    note_unread(unread)
+    members = [_member_row(each) for each in described.members]
     if as_json:
-        print(to_json({**found, "partitions": rows}))
-        return code
-    told = [found["state"], f"type {found['type']}", f"protocol {found['protocol_type'] or '-'}"]
-    if found["assignor"]:
-        told.append(f"assignor {found['assignor']}")
-    print(shown(f"group {group}, {', '.join(told)}"))
+        found = listed._asdict() | {"state": described.state, "assignor": described.assignor}
+        print(to_json({**found, "members": members, "partitions": rows}))
+        return FAILED if unread else OK
+    words = [described.state, f"type {listed.type}", f"protocol {listed.protocol_type or '-'}"]
+    if described.assignor:
+        words.append(f"assignor {described.assignor}")
+    print(shown(f"group {group}, {', '.join(words)}"))
     if rows:
         print_rows(PARTITIONS, rows, as_json=False)
     for row in rows:
         if row["past_end"]:
             print(shown(_past_end(group, row)))
-    print(counted(len(found["members"]), "member"))
-    if found["members"]:
-        print_rows(MEMBERS, found["members"], as_json=False)
-    return code
+    print(counted(len(members), "member"))
+    if members:
+        print_rows(MEMBERS, members, as_json=False)
+    return FAILED if unread else OK
+
+
+def find(cluster: "Cluster", group: str) -> "tuple[Listed, Described]":
+    """Return a group and its members; CommandError if it is not there."""
+    from tidelog.client import groups
+
+    listed = groups.list_groups(cluster).get(group)
+    described = None if listed is None else groups.describe(cluster, listed)
+    if listed is None or described is None:
+        raise no_group(group)
+    return listed, described
+
+
+def _member_row(member: "Member") -> dict[str, Any]:
+    assignment = [
+        {"topic": topic, "partitions": numbers} for topic, numbers in sorted(member.assignment.items())
+    ]
+    return member._asdict() | {"assignment": assignment}
 
 
 def _past_end(group: str, row: Mapping[str, Any]) -> str:
@@ -113,32 +154,27 @@ def _past_end(group: str, row: Mapping[str, Any]) -> str:
 
 
 def _partitions(
-    session: client.Client,
-    bootstrap: str,
-    committed: Mapping[Any, int],
-    members: Sequence[Mapping[str, Any]],
-    clock: Clock,
-) -> tuple[list[dict[str, Any]], PartitionsRefused | None]:
+    cluster: "Cluster", committed: "Mapping[Partition, int]", members: "Sequence[Member]"
+) -> "tuple[list[dict[str, Any]], list[Partition]]":
     """Return a row for each partition of which an offset is committed, or that a member reads.
 
-    The ends of those that the error names are not known.
+    Returned as well are the partitions that the broker cannot read, whose ends are not known.
     """
+    from tidelog.client import lag
+    from tidelog.client.cluster import Partition
+
     reads = {
-        client.partition(each["topic"], number): member["member"]
+        Partition(topic, number): member.member
         for member in members
-        for each in member["assignment"]
-        for number in each["partitions"]
+        for topic, numbers in member.assignment.items()
+        for number in numbers
     }
     wanted = sorted(committed.keys() | reads.keys())
-    there = client.existing(session, wanted)
-    (starts, ends), refused = client.without_refused(partial(offsets.bounds, session), there)
+    starts, ends, unread = offsets.bounds(cluster, existing(cluster, wanted))
     positions = {key: max(committed[key], starts[key]) for key in ends if key in committed}
-    clocks = {topic: client.lookup_clock(session, topic) for topic in {key.topic for key in positions}}
+    clocks = {topic: lookup_clock(cluster, topic) for topic in {key.topic for key in positions}}
     by_append = frozenset(topic for topic, name in clocks.items() if name == "append")
-    lags: dict[Any, lag.Lag] = {}
-    if any(position < ends[key] for key, position in positions.items()):
-        with client.consumer(bootstrap) as reader:
-            lags = lag.in_time(session, reader, positions, ends, by_append, clock.now_ms())
+    lags = lag.in_time(cluster, positions, ends, by_append, now_ms())
     within = {key: position for key, position in positions.items() if position <= ends[key]}
     rows = [
         {
@@ -147,46 +183,58 @@ def _partitions(
             "committed": committed.get(key),
             "end": ends.get(key),
             "lag": ends[key] - within[key] if key in within else None,
-            "lag_ms": lags.get(key, lag.NO_LAG).behind_ms if key in within else None,
-            "late_ms": lags.get(key, lag.NO_LAG).waits_ms if key in within else None,
+            "lag_ms": lags[key].behind_ms if key in within else None,
+            "late_ms": lags[key].waits_ms if key in within else None,
             "past_end": max(0, positions[key] - ends[key]) if key in positions else None,
             "clock": clocks.get(key.topic),
             "member": reads.get(key),
         }
         for key in wanted
     ]
-    return rows, refused
+    return rows, unread
 
 
+@app.command("delete")
 def delete(
-    names: Sequence[str], address: str | None, is_sure: bool, as_json: bool, bootstrap: str, clock: Clock
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP...", callback=sent, show_default=False, help="Names, or patterns such as 'test-*'."
+        ),
+    ],
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Only groups for which this address has committed."
+        ),
+    ] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
 ) -> int:
-    """Delete groups without members, after asking unless the person is sure; return the exit code.
+    """Delete groups without members, and what they have committed."""
+    with connected(bootstrap) as cluster:
+        from tidelog.client import groups as client_groups
 
-    A name may be a pattern with * and ?. With an address, only groups that it has committed for are meant.
-    """
-    with client.admin(bootstrap) as session:
-        if len(names) == 1 and address is None and not _is_pattern(names[0]):
-            found = client.group(session, names[0])
-            if found is None:
-                raise no_group(names[0])
-            refuse_members(names[0], found, "deleted")
-            chosen, busy = [names[0]], 0
-            question = f"Delete group {shown(names[0])} and all that it has committed?"
+        if len(groups) == 1 and address is None and not _is_pattern(groups[0]):
+            _, described = find(cluster, groups[0])
+            refuse_members(groups[0], described.members, "deleted")
+            chosen, busy = [groups[0]], 0
+            question = f"Delete group {shown(groups[0])} and all that it has committed?"
         else:
-            chosen, busy = _chosen(session, names, address, bootstrap, clock)
+            chosen, busy = _chosen(cluster, groups, address)
             first = ", ".join(map(shown, chosen[:3])) + ", ..." * (len(chosen) > 3)
             question = f"Delete {counted(len(chosen), 'group')} and all that they have committed ({first})?"
         if busy:
             note(f"{counted(busy, 'group')} with members not deleted; stop them first")
         if not chosen:
             raise CommandError(f"no group without members matches; {called()} groups list shows all groups")
-        if not is_sure and not confirm(question):
+        if not yes and not confirm(question):
             if not as_json:
                 print(shown(f"group {chosen[0]} kept") if len(chosen) == 1 else f"{len(chosen)} groups kept")
             return FAILED
         for group in chosen:
-            client.delete_group(session, group)
+            client_groups.delete(cluster, group)
             print(to_json({"group": group, "deleted": True}) if as_json else shown(f"group {group} deleted"))
     return OK
 
@@ -195,19 +243,19 @@ def _is_pattern(name: str) -> bool:
     return not {"*", "?"}.isdisjoint(name)
 
 
-def _chosen(
-    session: client.Client, names: Sequence[str], address: str | None, bootstrap: str, clock: Clock
-) -> tuple[list[str], int]:
+def _chosen(cluster: "Cluster", names: Sequence[str], address: str | None) -> tuple[list[str], int]:
     """Return the groups that are meant and have no members, and how many have some; CommandError for a missing one."""
-    there = client.groups(session)
+    from tidelog.client.groups import list_groups
+
+    there = list_groups(cluster)
     for name in names:
         if not _is_pattern(name) and name not in there:
             raise no_group(name)
     meant = [group for group in sorted(there) if group in names or any(map(partial(_matches, group), names))]
     if address is not None:
-        held = groups_held.by_group(bootstrap, clock)
+        held = groups_held.by_group(cluster)
         meant = [group for group in meant if group in held and held[group].address == address]
-    idle = [group for group in meant if there[group]["state"] in (None, "Empty")]
+    idle = [group for group in meant if there[group].state in (None, "Empty")]
     return idle, len(meant) - len(idle)
 
 
@@ -220,14 +268,14 @@ def no_group(group: str) -> CommandError:
     return CommandError(f"group {group} does not exist; {called()} groups list shows all groups")
 
 
-def refuse_members(group: str, found: Mapping[str, Any], done: str) -> None:
+def refuse_members(group: str, members: "Sequence[Member]", done: str) -> None:
     """Raise CommandError where a group has members, and name them."""
-    if found["members"]:
-        raise CommandError(f"group {group} was not {done}: {in_words(found['members'])}; stop them first")
+    if members:
+        raise CommandError(f"group {group} was not {done}: {in_words(members)}; stop them first")
 
 
-def in_words(members: Sequence[Mapping[str, Any]]) -> str:
+def in_words(members: "Sequence[Member]") -> str:
     """Return who the members of a group are; of many, the first."""
-    named = [f"{each['client_id']} at {each['host']} ({each['member']})" for each in members[:3]]
+    named = [f"{each.client_id} at {each.host} ({each.member})" for each in members[:3]]
     more = [f"{len(members) - len(named)} more"] if len(members) > len(named) else []
     return f"it has {counted(len(members), 'member')}: {', '.join(named + more)}"

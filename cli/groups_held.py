@@ -5,18 +5,14 @@ what they hold is free when they leave. Refuses to know how a topic is read.
 """
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.clock import Clock
-from tidelog.broker.groups.memory import address_of, group_bytes
-from tidelog.broker.groups.offsets import Committed, restored
-from tidelog.cli import client, tail
-from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.messages import OffsetCommitKey, OffsetCommitValue
-from tidelog.protocol.wire.errors import WireError
-from tidelog.storage.log_names import OFFSETS_TOPIC
+from tidelog.cli import tail
 
-_WHOLE: Final = tail.Span()
+if TYPE_CHECKING:
+    from tidelog.broker.groups.offsets import Committed
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.fetching import Record
 
 
 class Held(NamedTuple):
@@ -28,19 +24,28 @@ class Held(NamedTuple):
     committed_ms: int | None = None
 
 
-def by_group(bootstrap: str, clock: Clock) -> dict[str, Held]:
+def by_group(cluster: "Cluster") -> dict[str, Held]:
     """Return what each group has committed; nothing where no group ever has."""
+    from tidelog.cli.connect import choose
+    from tidelog.protocol.error_codes import ErrorCode
+    from tidelog.storage.log_names import OFFSETS_TOPIC
+
     committed: dict[str, dict[tuple[str, int], Committed]] = {}
-    with client.consumer(bootstrap) as session:
-        if numbers := session.partitions_for_topic(OFFSETS_TOPIC):
-            chosen = client.choose(OFFSETS_TOPIC, numbers, ())
-            for some in tail.Reader(session, chosen, _WHOLE, clock).read():
-                for record in some:
-                    _note(record, committed)
+    (topic,) = cluster.topics([OFFSETS_TOPIC])
+    if topic.error_code == ErrorCode.NONE:
+        chosen = choose(OFFSETS_TOPIC, [each.partition_index for each in topic.partitions], ())
+        for records in tail.Reader(cluster, chosen, tail.Span()).read():
+            for record in records:
+                _add(record, committed)
     return {group: _held(group, list(offsets.values())) for group, offsets in committed.items() if offsets}
 
 
-def _note(record: Any, committed: dict[str, dict[tuple[str, int], Committed]]) -> None:
+def _add(record: "Record", committed: "dict[str, dict[tuple[str, int], Committed]]") -> None:
+    from tidelog.broker.groups.offsets import restored
+    from tidelog.protocol.coordinator import records
+    from tidelog.protocol.coordinator.messages import OffsetCommitKey, OffsetCommitValue
+    from tidelog.protocol.wire.errors import WireError
+
     try:
         key, value = records.read(record.key or b"", record.value) or (None, None)
     except WireError:
@@ -54,7 +59,9 @@ def _note(record: Any, committed: dict[str, dict[tuple[str, int], Committed]]) -
         offsets.pop((key.topic, key.partition), None)
 
 
-def _held(group: str, offsets: list[Committed]) -> Held:
+def _held(group: str, offsets: "list[Committed]") -> Held:
+    from tidelog.broker.groups.memory import address_of, group_bytes
+
     by_address: Counter[str] = Counter()
     for each in offsets:
         by_address[address_of(each.host)] += each.size_bytes

@@ -3,11 +3,12 @@
 Owns the words. Refuses to know what is well and what is not: the broker says that.
 """
 
-import http.client
-import json
 from contextlib import closing
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from tidelog.cli.arguments import Json
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
 from tidelog.cli.output import to_json
@@ -17,18 +18,26 @@ from tidelog.cli.text import counted, shown
 TIMEOUT_S = 30.0
 
 
-def run(address: str, as_json: bool) -> int:
-    """Print whether a broker is well, and a line for each log that is not; return the exit code."""
-    told = _ask(address)
+def health(
+    address: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Where the broker answers HTTP (http.port).")
+    ],
+    as_json: Json = False,
+) -> int:
+    """Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why."""
+    answer = _ask(address)
     if as_json:
-        print(to_json(told))
+        print(to_json(answer))
     else:
-        for line in _in_words(told):
+        for line in _in_words(answer):
             print(shown(line))
-    return OK if told["status"] == "ok" else FAILED
+    return OK if answer["status"] == "ok" else FAILED
 
 
 def _ask(address: str) -> dict[str, Any]:
+    import http.client
+    import json
+
     try:
         with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", "/health")

@@ -9,10 +9,10 @@ from pathlib import Path
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
+from tidelog.cli.arguments import parse_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
-from tidelog.cli.named_values import parse_options
 from tidelog.cli.text import counted, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load

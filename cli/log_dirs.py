@@ -1,12 +1,12 @@
-"""`tidelog log-dirs`: what the partitions take on the broker's disk.
+"""`tidelog log-dirs`: what the partitions take on the broker's disk, as the broker says."""
 
-Owns the columns. Refuses to know the folder: what is in it, the broker says.
-"""
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+import typer
 
-from tidelog.cli import client
+from tidelog.cli.arguments import LOCAL, Bootstrap, Json, sent
+from tidelog.cli.connect import connected, partitions_of
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, shown
@@ -19,46 +19,58 @@ SIZES: Final = (
 )
 
 
-def run(topics: Collection[str], as_json: bool, bootstrap: str) -> int:
-    """Print the size of each partition, and the space on each disk; return the exit code."""
-    with client.admin(bootstrap) as session:
-        for topic in topics:
-            client.describe(session, topic)
-        found = session.describe_log_dirs(list(topics) or None)
+def log_dirs(
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME", callback=sent, help="Default: all; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Show what each partition takes on the broker's disk, and how full that is."""
+    with connected(bootstrap) as cluster:
+        from tidelog.client import admin
+        from tidelog.client.errors import BrokerError
+
+        wanted = {name: [each.partition for each in partitions_of(cluster, name)] for name in topic or ()}
+        found = admin.log_dirs(cluster, wanted or None)
+        for broker, results in found.items():
+            for each in results:
+                if each.error_code:
+                    raise BrokerError(f"broker {broker}, {each.log_dir}", each.error_code)
     rows: list[dict[str, Any]] = []
     folders: list[dict[str, Any]] = []
-    for broker in found:
-        for folder in broker["log_dirs"]:
-            client.check(f"broker {broker['broker']}, {folder['log_dir']}", folder)
-            sizes = list(_sizes(broker["broker"], folder))
+    for broker, results in found.items():
+        for each in results:
+            sizes = list(_sizes(broker, each))
             rows += sizes
-            folders.append(_folder(broker["broker"], folder, sum(row["bytes"] or 0 for row in sizes)))
+            folders.append(_folder(broker, each, sum(row["bytes"] or 0 for row in sizes)))
     print_rows(SIZES, rows, as_json=as_json)
     for folder in folders:
         print(to_json(folder) if as_json else _in_words(folder, len(rows)))
     return OK
 
 
-def _sizes(broker: int, folder: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for topic in sorted(folder["topics"], key=lambda topic: str(topic["name"])):
-        for each in sorted(topic["partitions"], key=lambda each: int(each["partition_index"])):
+def _sizes(broker: int, folder: Any) -> Iterator[dict[str, Any]]:
+    for topic in sorted(folder.topics, key=lambda topic: str(topic.name)):
+        for each in sorted(topic.partitions, key=lambda each: int(each.partition_index)):
             yield {
                 "kind": "partition",
                 "broker": broker,
-                "topic": topic["name"],
-                "partition": each["partition_index"],
-                "bytes": _known(each["partition_size"]),
+                "topic": topic.name,
+                "partition": each.partition_index,
+                "bytes": _known(each.partition_size),
             }
 
 
-def _folder(broker: int, folder: dict[str, Any], size_bytes: int) -> dict[str, Any]:
+def _folder(broker: int, folder: Any, size_bytes: int) -> dict[str, Any]:
     return {
         "kind": "log_dir",
         "broker": broker,
-        "log_dir": folder["log_dir"],
+        "log_dir": folder.log_dir,
         "bytes": size_bytes,
-        "total_bytes": _known(folder.get("total_bytes", -1)),
-        "usable_bytes": _known(folder.get("usable_bytes", -1)),
+        "total_bytes": _known(folder.total_bytes),
+        "usable_bytes": _known(folder.usable_bytes),
     }
 
 

@@ -20,19 +20,23 @@ import typer
 from typer.core import TyperGroup
 
 import tidelog
+from tidelog.cli import (
+    configs,
+    delete_records,
+    group_reset,
+    groups,
+    health,
+    log_dirs,
+    offsets,
+    produce,
+    tail,
+    topics,
+)
+from tidelog.cli.arguments import TIME_HELP, Json, sent
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.text import called, drop_output, note
-from tidelog.cli.verbs import audit, configs, control, explain, groups, topics
-from tidelog.cli.verbs.arguments import (
-    LOCAL,
-    TIME_HELP,
-    Bootstrap,
-    Json,
-    Topic,
-    Yes,
-    sent,
-)
-from tidelog.config.kinds import INT_MAX, LONG_MAX
+from tidelog.cli.verbs import audit, control, explain
+from tidelog.config.kinds import INT_MAX
 
 
 class _Tidelog(TyperGroup):
@@ -97,6 +101,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+groups.app.command("reset")(group_reset.reset)
 for name, verbs in (
     ("topics", topics),
     ("configs", configs),
@@ -112,13 +117,6 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tidelog {tidelog.__version__}")
         raise typer.Exit
-
-
-def _separator(value: str | None) -> str | None:
-    if value == "":
-        raise typer.BadParameter("it is empty; leave it out where lines have no keys")
-    sent(value)
-    return value
 
 
 @app.callback()
@@ -177,152 +175,12 @@ def serve(
     )
 
 
-@app.command()
-def produce(
-    topic: Topic,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            callback=_separator,
-            help="The text between key and value; without it, lines have no keys.",
-        ),
-    ] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Send each line of standard input as a record, and wait until all are on disk."""
-    from tidelog.cli.produce import run
-
-    return run(topic, key_separator, as_json, bootstrap)
-
-
-@app.command()
-def tail(
-    topic: Topic,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
-    ] = None,
-    from_offset: Annotated[
-        int | None,
-        typer.Option("--offset", metavar="N", min=0, help="Begin at this offset of one --partition."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Continue at the end, until Ctrl-C or until --until has passed."),
-    ] = False,
-    format_name: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="text, json, or a template such as '{time} {key} {value}' "
-            "(topic, partition, offset, timestamp, time, key, value, headers).",
-        ),
-    ] = "text",
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")
-    ] = None,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Print the records of a topic: each partition in order of offset, partitions merged by time.
-
-    A range of times is exact even where records are out of order: each partition is read from its first record at or
-    after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
-    was appended from --since on and before --until, whatever times the records carry.
-    """
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.tail import run
-
-    return run(
-        topic, partition or [], since, from_offset, until, follow, limit, format_name, bootstrap, Clock()
-    )
-
-
-@app.command()
-def offsets(
-    topic: Topic,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Show where each partition starts and ends; with --at, its first record at or after a time."""
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.offsets import run
-
-    return run(topic, at, as_json, bootstrap, Clock())
-
-
-@app.command("delete-records")
-def delete_records(
-    topic: Topic,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all; may be repeated."),
-    ] = None,
-    offset: Annotated[
-        int | None,
-        typer.Option(
-            "--offset",
-            metavar="N",
-            min=0,
-            max=LONG_MAX,
-            help="Delete what lies before this offset of one --partition.",
-        ),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help=f"Delete what lies before the first record at or after this time: {TIME_HELP}.",
-        ),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Delete the oldest records of a topic, and show where each partition begins now."""
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.delete_records import run
-
-    return run(topic, partition or [], offset, before, everything, yes, as_json, bootstrap, Clock())
-
-
-@app.command("log-dirs")
-def log_dirs(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="NAME", callback=sent, help="Default: all; may be repeated."),
-    ] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Show what each partition takes on the broker's disk, and how full that is."""
-    from tidelog.cli.log_dirs import run
-
-    return run(topic or [], as_json, bootstrap)
-
-
-@app.command()
-def health(
-    address: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="Where the broker answers HTTP (http.port).")
-    ],
-    as_json: Json = False,
-) -> int:
-    """Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why."""
-    from tidelog.cli.health import run
-
-    return run(address, as_json)
+app.command("produce")(produce.produce)
+app.command("tail")(tail.tail)
+app.command("offsets")(offsets.offsets)
+app.command("delete-records")(delete_records.delete_records)
+app.command("log-dirs")(log_dirs.log_dirs)
+app.command("health")(health.health)
 
 
 @app.command()

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Final, NamedTuple
 
-from tidelog.cli.text import CONTROLS
+from tidelog.cli.text import CONTROLS, shown
+from tidelog.config import times
 
 Row = Mapping[str, Any]
 # Made once: there may be a million lines.
@@ -25,6 +26,16 @@ class Column(NamedTuple):
     title: str
     show: Callable[[Any], str] = str
     is_number: bool = False
+
+
+def or_dash(value: object) -> str:
+    """Return a value of a cell on one line, - for none."""
+    return "-" if value is None else shown(str(value))
+
+
+def duration(length_ms: int | None) -> str:
+    """Return a length of time for a cell, - for none."""
+    return "-" if length_ms is None else times.show_duration(length_ms)
 
 
 def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool, caption: str = "") -> None:

@@ -13,66 +13,105 @@ no record need carry, the range is from the broker's answer for `since` up to th
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from tidelog.broker.clock import Clock
-from tidelog.cli import client, formats, time_options
+import typer
+
+from tidelog.cli import formats
+from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Topic
+from tidelog.cli.connect import (
+    connected,
+    find_all_offsets,
+    find_offsets,
+    lookup_clock,
+    partitions_of,
+    unread_words,
+)
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
 from tidelog.cli.text import called, note
+from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 
-POLL_MS: Final = 250
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster, Partition
+    from tidelog.client.fetching import Polled, Record
+
+WAIT_MS: Final = 250
 # A partition that is ahead of the others by this much is not read further until they have caught up.
 QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
 
 
-def run(
-    topic: str,
-    partitions: Sequence[int],
-    since: str | None,
-    from_offset: int | None,
-    until: str | None,
-    follow: bool,
-    limit: int | None,
-    format_name: str,
-    bootstrap: str,
-    clock: Clock,
+def tail(
+    topic: Topic,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
+    ] = None,
+    from_offset: Annotated[
+        int | None,
+        typer.Option("--offset", metavar="N", min=0, help="Begin at this offset of one --partition."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Continue at the end, until Ctrl-C or until --until has passed."),
+    ] = False,
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="text, json, or a template such as '{time} {key} {value}' "
+            "(topic, partition, offset, timestamp, time, key, value, headers).",
+        ),
+    ] = "text",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")
+    ] = None,
+    bootstrap: Bootstrap = LOCAL,
 ) -> int:
-    """Print records until the end, the limit or Ctrl-C; return the exit code: 1 where some could not be read."""
-    if from_offset is not None and (since is not None or len(partitions) != 1):
+    """Print the records of a topic: each partition in order of offset, partitions merged by time.
+
+    A range of times is exact even where records are out of order: each partition is read from its first record at or
+    after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
+    was appended from --since on and before --until, whatever times the records carry.
+    """
+    numbers = partition or []
+    if from_offset is not None and (since is not None or len(numbers) != 1):
         raise CommandError("--offset N goes with one --partition, and without --since", USAGE)
-    now_ms = clock.now_ms()
-    since_ms = None if since is None else time_options.time_ms("--since", since, now_ms)
-    until_ms = None if until is None else time_options.time_ms("--until", until, now_ms)
+    at_ms = now_ms()
+    since_ms = None if since is None else time_ms("--since", since, at_ms)
+    until_ms = None if until is None else time_ms("--until", until, at_ms)
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
         since_shown, until_shown = times.show(since_ms), times.show(until_ms)
         raise CommandError(
             f"--since {since} is later than --until {until}: {since_shown} is after {until_shown}", USAGE
         )
     write = formats.choose(format_name)
-    if since_ms is not None and since_ms > now_ms:
+    if since_ms is not None and since_ms > at_ms:
         note(f"--since {since} is in the future, {times.show(since_ms)}: what is printed bears such a time")
-    damaged: list[Any] = []
-    with suppress(KeyboardInterrupt), client.consumer(bootstrap) as session:
-        chosen = client.choose(topic, session.partitions_for_topic(topic), partitions)
+    damaged: Sequence[Partition] = ()
+    with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
+        chosen = partitions_of(cluster, topic, numbers)
         by_append = False
         if since_ms is not None or until_ms is not None:
-            with client.admin(bootstrap) as asked:
-                by_append = client.lookup_clock(asked, topic) == "append"
-                if not by_append:
-                    # Of a topic without times a consumer is told that nothing was found.
-                    at_ms = since_ms or until_ms or 0
-                    client.without_refused(
-                        lambda keys: client.at_time(asked, dict.fromkeys(keys[:1], at_ms)), chosen
-                    )
+            by_append = lookup_clock(cluster, topic) == "append"
+            if not by_append:
+                find_offsets(cluster, {chosen[0]: since_ms or until_ms or 0})  # refuses a topic without times
         span = Span(since_ms, until_ms, by_append, from_offset, follow)
-        reader = Reader(session, chosen, span, clock)
+        reader = Reader(cluster, chosen, span)
         damaged = reader.damaged
         with progress(f"tail {topic}") as advance:
             _print(reader, span, limit, write, advance)
@@ -124,14 +163,13 @@ def _print(
 class _Partition:
     """One partition: the records that are there and not yet printed, and how far it must be read."""
 
-    __slots__ = ("end", "is_paused", "next_offset", "queue", "topic_partition")
+    __slots__ = ("end", "key", "next_offset", "queue")
 
-    def __init__(self, topic_partition: Any, next_offset: int, end: int) -> None:
-        self.topic_partition = topic_partition
+    def __init__(self, key: "Partition", next_offset: int, end: int) -> None:
+        self.key = key
         self.next_offset = next_offset
         self.end = end
-        self.queue: deque[Any] = deque()
-        self.is_paused = False
+        self.queue: deque[Record] = deque()
 
     @property
     def is_behind(self) -> bool:
@@ -144,113 +182,153 @@ class Reader:
     `damaged` has the partitions whose reading ended, or never began, because the broker could not read them.
     """
 
-    def __init__(self, session: client.Client, chosen: Sequence[Any], span: Span, clock: Clock) -> None:
-        """Assign the partitions, and seek to where the span starts."""
-        self.damaged: list[Any] = []
-        self._session = session
+    def __init__(
+        self, cluster: "Cluster", chosen: "Sequence[Partition]", span: Span, now: Callable[[], int] = now_ms
+    ) -> None:
+        """Find where the span starts and ends in each partition."""
+        self.damaged: list[Partition] = []
+        self._cluster = cluster
         self._span = span
         self._follow = span.follow
-        self._clock = clock
-        self._noted: set[Any] = set()
-        ends, refused = client.without_refused(session.end_offsets, chosen)
-        if refused is not None:
-            self.damaged += sorted(refused.keys)
-            note(f"not read: {refused}")
-        chosen = list(ends)
-        session.assign(chosen)
-        starts = self._starts(chosen, ends)
+        self._now_ms = now
+        self._refused: set[Partition] = set()
+        self._noted: set[Partition] = set()
+        ends, unread = self._ends(chosen)
+        if unread:
+            self.damaged += unread
+            note(f"not read: {unread_words(unread)}")
+        starts = self._starts(ends)
         ends = self._before_until(ends)
-        self._partitions = {key: _Partition(key, starts[key], ends[key]) for key in chosen}
-        for key, start in starts.items():
-            session.seek(key, start)
+        # In the order in which they are asked for: those that gave records last come last.
+        self._partitions = [_Partition(key, starts[key], ends[key]) for key in ends]
 
-    def _starts(self, chosen: Sequence[Any], ends: dict[Any, int]) -> dict[Any, int]:
+    def _ends(self, chosen: "Sequence[Partition]") -> "tuple[dict[Partition, int], list[Partition]]":
+        from tidelog.client.offsets import LATEST
+
+        found, unread = find_offsets(self._cluster, dict.fromkeys(chosen, LATEST))
+        return {key: found[key].offset for key in chosen if key in found}, unread
+
+    def _starts(self, ends: "dict[Partition, int]") -> "dict[Partition, int]":
+        from tidelog.client.offsets import EARLIEST
+
         if self._span.since_ms is not None:
             return self._at(self._span.since_ms, ends)
         offset = self._span.from_offset
         if offset is None and self._follow:
             return ends
-        starts: dict[Any, int] = self._session.beginning_offsets(chosen)
+        starts = find_all_offsets(self._cluster, dict.fromkeys(ends, EARLIEST))
         if offset is None:
-            return starts
+            return {key: each.offset for key, each in starts.items()}
         for key, start in starts.items():
-            if not start <= offset <= ends[key]:
+            if not start.offset <= offset <= ends[key]:
                 raise CommandError(
-                    f"--offset {offset}: partition {key.partition} of {key.topic} starts at {start} and ends before "
-                    f"{ends[key]}"
+                    f"--offset {offset}: partition {key.partition} of {key.topic} starts at {start.offset} and ends "
+                    f"before {ends[key]}"
                 )
-        return dict.fromkeys(chosen, offset)
+        return dict.fromkeys(ends, offset)
 
-    def _at(self, time_ms: int, ends: dict[Any, int]) -> dict[Any, int]:
+    def _at(self, at_ms: int, ends: "dict[Partition, int]") -> "dict[Partition, int]":
         """Return the first offset at or after a time; of what has none, which may get one, the end."""
-        found = self._session.offsets_for_times(dict.fromkeys(ends, time_ms))
-        return {key: end if found[key] is None else found[key].offset for key, end in ends.items()}
+        found = find_all_offsets(self._cluster, dict.fromkeys(ends, at_ms))
+        return {key: end if found[key].offset < 0 else found[key].offset for key, end in ends.items()}
 
-    def _before_until(self, ends: dict[Any, int]) -> dict[Any, int]:
+    def _before_until(self, ends: "dict[Partition, int]") -> "dict[Partition, int]":
         """Return where the span ends, of partitions with these ends."""
         if self._span.by_append and self._span.until_ms is not None:
             return self._at(self._span.until_ms, ends)
         return ends
 
-    def read(self) -> Iterator[list[Any]]:
+    def read(self) -> "Iterator[list[Record]]":
         """Yield lists of records in order; an endless iterator where the partitions are followed."""
         last_news = time.monotonic()
         while True:
-            behind = [part for part in self._partitions.values() if part.is_behind]
-            if not behind and (not self._follow or self._partitions.keys() <= set(self.damaged)):
+            behind = [part for part in self._partitions if part.is_behind]
+            if not behind and (not self._follow or len(self.damaged) >= len(self._partitions)):
                 return
-            try:
-                is_news = self._poll(behind)
-            except client.unknown_topic_error() as error:
-                raise self._gone() from error  # It came with another answer than that of a fetch.
+            is_news = self._poll()
             until_ms = self._span.until_ms
             # After the poll: what came with it may have been appended since.
-            if self._follow and until_ms is not None and self._clock.now_ms() >= until_ms:
+            if self._follow and until_ms is not None and self._now_ms() >= until_ms:
                 self._end_here()
             if is_news:
                 last_news = time.monotonic()
                 if records := self._merge():
                     yield records
             elif behind and time.monotonic() - last_news > STALLED_S:
-                raise client.stalled(self._session, STALLED_S)
+                why = f": {unread_words(self._refused)}" if self._refused else ""
+                raise CommandError(f"the broker has sent nothing for {STALLED_S} s{why}", UNREACHABLE)
 
     def _end_here(self) -> None:
         """Follow no longer: read to the end as it is now, or before `until` by the clock of appends."""
         self._follow = False
-        followed = [key for key in self._partitions if key not in self.damaged]
-        for key, end in self._before_until(self._session.end_offsets(followed)).items():
-            part = self._partitions[key]
-            part.end = end
-            part.queue = deque(record for record in part.queue if record.offset < end)
+        followed = [part for part in self._partitions if part.key not in self.damaged]
+        ends, _ = self._ends([part.key for part in followed])
+        ends = self._before_until(ends)
+        for part in followed:
+            part.end = ends.get(part.key, part.next_offset)
+            part.queue = deque(record for record in part.queue if record.offset < part.end)
 
-    def _poll(self, behind: Sequence[_Partition]) -> bool:
+    def _poll(self) -> bool:
         """Take what the broker sends; tell whether that brought the reading on."""
-        answer = client.poll(self._session, POLL_MS)
-        for key, records in answer.items():
-            part = self._partitions[key]
-            part.next_offset = records[-1].offset + 1
-            if not self._follow:
-                records = [record for record in records if record.offset < part.end]
-            part.queue += records
-            if len(part.queue) >= QUEUE_MAX_RECORDS and len(self._partitions) > 1:
-                self._session.pause(key)
-                part.is_paused = True
-        damaged = client.take_damaged(self._session)
-        for key, offset in damaged.items():
-            self._leave(self._partitions[key], offset)
-        self._note_refused()
-        if answer or damaged:
-            return True
-        self._look_for_topic()
-        for part in behind:
-            # What is left before the end may be no records: markers, or what compaction took.
-            part.next_offset = max(part.next_offset, self._session.position(part.topic_partition))
-        return any(not part.is_behind for part in behind)
+        from tidelog.client.errors import Retriable, UnknownTopic
+        from tidelog.client.fetching import poll
 
-    def _leave(self, part: _Partition, offset: int) -> None:
-        """Read a partition no further than to its damage, and say so; what lies after the end is nobody's concern."""
-        key = part.topic_partition
-        self._session.pause(key)
+        wanted = {
+            part.key: part.next_offset
+            for part in self._partitions
+            if (part.is_behind or (self._follow and part.key not in self.damaged))
+            and (len(part.queue) < QUEUE_MAX_RECORDS or len(self._partitions) == 1)
+        }
+        try:
+            answers = poll(self._cluster, wanted, WAIT_MS)
+        except UnknownTopic as error:
+            topic = error.topic
+            raise CommandError(f"topic {topic} is gone: it was deleted while it was being read") from error
+        except Retriable:
+            # The broker may be starting anew, or a partition may have moved.
+            self._cluster.forget()
+            time.sleep(WAIT_MS / 1000)
+            return False
+        is_news = [
+            self._take(part, answers[part.key]) for part in list(self._partitions) if part.key in answers
+        ]
+        refused = self._refused - self._noted
+        if refused:
+            self._noted |= refused
+            note(f"not read now, and asked for again: {unread_words(refused)}")
+        if self._refused and not any(is_news):
+            time.sleep(WAIT_MS / 1000)  # the broker answers a refusal at once
+        return any(is_news)
+
+    def _take(self, part: _Partition, answer: "Polled") -> bool:
+        """Take what a partition has sent; tell whether that brought the reading on."""
+        from tidelog.client.offsets import EARLIEST
+        from tidelog.protocol.error_codes import ErrorCode
+
+        if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self._refused.add(part.key)
+            return False
+        self._refused.discard(part.key)
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            part.next_offset = find_all_offsets(self._cluster, {part.key: EARLIEST})[part.key].offset
+            return True
+        records = answer.records
+        if not self._follow:
+            records = [record for record in records if record.offset < part.end]
+        part.queue += records
+        is_news = answer.next_offset > part.next_offset
+        part.next_offset = answer.next_offset
+        if is_news:
+            self._partitions.remove(part)
+            self._partitions.append(part)
+        if answer.error_code == ErrorCode.CORRUPT_MESSAGE:
+            self._leave(part)
+            return True
+        return is_news
+
+    def _leave(self, part: _Partition) -> None:
+        """Read a partition no further than to its damage, and say so, unless that lies after the end."""
+        key, offset = part.key, part.next_offset
         if offset >= part.end and not self._follow:
             return
         part.end = offset
@@ -261,30 +339,14 @@ class Reader:
             "--offset N"
         )
 
-    def _note_refused(self) -> None:
-        """Say once of a partition that the broker cannot read it; the session asks for it again."""
-        refused = client.refused_fetches(self._session)
-        if refused is not None and not refused.keys <= self._noted:
-            self._noted |= refused.keys
-            note(f"not read now, and asked for again: {refused}")
-
-    def _look_for_topic(self) -> None:
-        """End where a topic was deleted: what is known of it says so after the fetch that failed."""
-        # Asks the broker only where the topic is not known any more.
-        if not self._session.partitions_for_topic(next(iter(self._partitions)).topic):
-            raise self._gone()
-
-    def _gone(self) -> CommandError:
-        topic = next(iter(self._partitions)).topic
-        return CommandError(f"topic {topic} is gone: it was deleted while it was being read")
-
-    def _merge(self) -> list[Any]:
+    def _merge(self) -> "list[Record]":
         """Take from the queues what nothing that is still to come can precede."""
-        parts = self._partitions.values()
-        records: list[Any] = []
-        if any(not part.queue and part.is_behind for part in parts):
+        records: list[Record] = []
+        if any(not part.queue and part.is_behind for part in self._partitions):
             return records
-        heap = [(part.queue[0].timestamp, number, part) for number, part in enumerate(parts) if part.queue]
+        heap = [
+            (part.queue[0].timestamp, part.key.partition, part) for part in self._partitions if part.queue
+        ]
         heapify(heap)
         while heap:
             _, number, part = heap[0]
@@ -293,9 +355,6 @@ class Reader:
                 heapreplace(heap, (part.queue[0].timestamp, number, part))
                 continue
             heappop(heap)
-            if part.is_paused:
-                self._session.resume(part.topic_partition)
-                part.is_paused = False
             if part.is_behind:
                 break
         return records

@@ -19,6 +19,13 @@ def duration_ms(name: str, text: str) -> int:
     return _meant(name, lambda: times.duration_ms(text))
 
 
+def now_ms() -> int:
+    """Return what time it is."""
+    from tidelog.broker.clock import Clock
+
+    return Clock().now_ms()
+
+
 def _meant(name: str, read: Callable[[], int]) -> int:
     try:
         return read()

@@ -123,7 +123,7 @@ Generated from the import contracts in `pyproject.toml` and the first line of ea
 In a table with layers a module may import those of later layers, and none of its own or of an earlier one.
 """
 EACH_AN_API = ("protocol/messages", "broker/handlers")
-ROOMS = ("protocol", "storage", "broker", "pipeline", "cli", "config", "testing")
+ROOMS = ("protocol", "storage", "broker", "client", "pipeline", "cli", "config", "testing")
 
 
 def options_page() -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import LOCAL, Bootstrap, Json, Topic, sent
+from tidelog.cli.arguments import LOCAL, Bootstrap, Json, Topic, sent
 from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from tidelog.broker.control_protocol import FaultOptions, Param
-from tidelog.cli.verbs.arguments import TIME_HELP, Json, sent
+from tidelog.cli.arguments import TIME_HELP, Json, sent
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 
 app = typer.Typer(
@@ -186,7 +186,7 @@ def create_topic(
     ] = None,
 ) -> Arguments:
     """Create a topic."""
-    from tidelog.cli.named_values import parse_options
+    from tidelog.cli.arguments import parse_options
 
     return {"name": topic, "partitions": partitions, "config": parse_options(option or [])}
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import TIME_HELP, Json, Topic
+from tidelog.cli.arguments import TIME_HELP, Json, Topic
 from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(

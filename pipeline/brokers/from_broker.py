@@ -19,17 +19,20 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelog.pipeline import quarantine
-from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster, Topic
-from tidelog.pipeline.brokers.fetching import (
+from tidelog.client.admin import topic_options
+from tidelog.client.cluster import Cluster, Partition, Topic
+from tidelog.client.fetching import (
     LEAST_BYTES,
     RECORD_BYTES,
     Fetched,
     Fetcher,
-    Partition,
     fetched,
     whole_entries,
 )
+from tidelog.client.groups import commit as commit_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
+from tidelog.pipeline import quarantine
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
 from tidelog.pipeline.heads import Heads
@@ -69,7 +72,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: A
         raise WrongOption(
             f"option table: a broker gives records; {chosen.table} are read from segments:FOLDER"
         )
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         window = window_of(chosen, found)
         partitions = chosen_partitions(chosen, found, list(topic.leaders))
@@ -79,7 +82,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: A
 
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:  # noqa: ARG001
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
 
@@ -90,17 +93,17 @@ def _in_digits(found: bytes) -> str:
 
 def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
     """Return where the partitions that are read begin and end now."""
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         partitions = chosen_partitions(chosen, Wanted(), list(topic.leaders))
-        starts = cluster.offsets(topic.name, dict.fromkeys(partitions, EARLIEST))
-        ends = cluster.offsets(topic.name, dict.fromkeys(partitions, LATEST))
+        starts = offsets_of(cluster, topic.name, dict.fromkeys(partitions, EARLIEST))
+        ends = offsets_of(cluster, topic.name, dict.fromkeys(partitions, LATEST))
         return Heads(_in_digits(topic.topic_id), {each: (starts[each], ends[each]) for each in partitions})
 
 
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:  # noqa: ARG001
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         window = window_of(chosen, Wanted())
         topic = cluster.topic(chosen.topic)
         times = _times_of(
@@ -111,16 +114,18 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
 
 def demand_append_time(chosen: Options) -> None:
     """Raise WrongOption where the topic has records of which nobody is told when they were appended."""
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         name = cluster.topic(chosen.topic).name
-        if cluster.settings(name).get("message.timestamp.type") == "CreateTime":
+        if topic_options(cluster, name).get("message.timestamp.type") == "CreateTime":
             raise _create_time_only(name)
 
 
 def commit(chosen: Options, offsets: Mapping[int, int]) -> None:
     """Commit offsets to the group of the options."""
-    with Cluster(chosen.place) as cluster:
-        cluster.commit(chosen.group, chosen.topic, offsets)
+    with connected(chosen.place) as cluster:
+        commit_offsets(
+            cluster, chosen.group, {Partition(chosen.topic, n): each for n, each in offsets.items()}
+        )
 
 
 def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
@@ -128,7 +133,7 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
     of, window = piece.of, piece.window
     decoder = Decoder(of.topic, of.partition, names, window)
     checked = _Checked(of, chosen, window)
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         found = fetched(
             cluster, of, window.start, piece.end, window.end, piece.record_bytes, not chosen.fails_on_loss
         )
@@ -208,7 +213,7 @@ class _Checked:
 
 
 def _is_compacted(cluster: Cluster, topic: str) -> bool:
-    policy = cluster.settings(topic).get("cleanup.policy")
+    policy = topic_options(cluster, topic).get("cleanup.policy")
     if policy is None:
         _log.warning(
             "broker does not tell cleanup.policy topic=%s; if the topic is compacted while it is read, keys may be "
@@ -226,8 +231,8 @@ def _pieces(
     ranges: Mapping[int, tuple[int, int]],
     reads_on: bool = False,
 ) -> Iterator[Piece]:
-    starts = cluster.offsets(topic.name, dict.fromkeys(ranges, EARLIEST))
-    ends = cluster.offsets(topic.name, dict.fromkeys(ranges, LATEST))
+    starts = offsets_of(cluster, topic.name, dict.fromkeys(ranges, EARLIEST))
+    ends = offsets_of(cluster, topic.name, dict.fromkeys(ranges, LATEST))
     times = _times_of(cluster, topic.name, chosen, window, ends)
     for partition, (first, end) in ranges.items():
         first = max(first, starts[partition], times.get(partition, 0))
@@ -257,7 +262,7 @@ def _times_of(
     asks = _asks_append_time(chosen)
     if not ends or not (asks or window.create or window.append):
         return {}
-    settings = cluster.settings(topic)
+    settings = topic_options(cluster, topic)
     if asks and settings.get("message.timestamp.type") == "CreateTime":
         raise _create_time_only(topic)
     # Ours may be told to look up append times, and then nothing is said of the others.
@@ -267,7 +272,7 @@ def _times_of(
     if first <= 1 or not settings:
         return {}
     # Apache Kafka's index may hold the last of several records of one time: all are behind any of the time before.
-    found = cluster.offsets(topic, dict.fromkeys(ends, first - 1))
+    found = offsets_of(cluster, topic, dict.fromkeys(ends, first - 1))
     # Where there is none, what comes behind the end that was known before may be wanted.
     return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
 

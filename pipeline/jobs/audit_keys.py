@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tidelog.client.cluster import Partition
+from tidelog.client.groups import committed as committed_by
 from tidelog.pipeline import key_audit
-from tidelog.pipeline.brokers.cluster import Cluster
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import committed as commits
@@ -128,8 +130,10 @@ def _read(chosen: Options, partition: int, start: int, end: int) -> Iterator[lis
 def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, int]:
     """Return what a group has committed of a topic; PipelineError where the source does not know the group."""
     if chosen.kind == "broker":
-        with Cluster(chosen.place) as cluster:
-            return cluster.committed(group, chosen.topic, partitions)
+        with connected(chosen.place) as cluster:
+            wanted = [Partition(chosen.topic, number) for number in partitions]
+            offsets = committed_by(cluster, group, wanted)
+        return {each.partition: offset for each, offset in offsets.items()}
     if remote.is_remote(chosen.place):
         raise WrongOption(
             "--group: an object store has no groups; name a file of its committed offsets (--committed)"

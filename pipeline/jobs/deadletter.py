@@ -5,14 +5,13 @@ others are counted as damaged.
 """
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tidelog.pipeline.brokers.cluster import Cluster, addresses
+from tidelog.pipeline.brokers.connected import addresses, connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
@@ -189,8 +188,7 @@ def _sending(address: str, topic: str) -> Iterator["Sender"]:
     """Yield what sends; PipelineError unless all has arrived."""
     from tidelog.pipeline.writing.produce import Sender
 
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what fails is raised, and said once
-    with Cluster(address) as cluster:
+    with connected(address) as cluster:
         cluster.topic(topic)  # a name that is mistyped makes no topic
     sender = Sender(address)
     try:

@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.admin import topic_options
+from tidelog.client.cluster import Partition
+from tidelog.client.groups import commit
+from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import from_segments, segments
 from tidelog.pipeline.jobs.parts import committed
@@ -200,8 +204,8 @@ def demand_searchable(target: str, topic: str, ours: list[int]) -> None:
     if kind == "segments":
         there, settings = from_segments.topics(where).get(topic, []), {}
     else:
-        with Cluster(where) as cluster:
-            there, settings = list(cluster.topic(topic).leaders), cluster.settings(topic)
+        with connected(where) as cluster:
+            there, settings = list(cluster.topic(topic).leaders), topic_options(cluster, topic)
     if ours != there:
         raise PipelineError(
             f"{where}: it has partitions {there} of {topic}, and A has {ours}; keys choose partitions by their number, "
@@ -238,14 +242,14 @@ def _in_folder(place: str, topic: str, times: Mapping[Reads, int | None]) -> dic
 
 def _at_broker(address: str, topic: str, times: Mapping[Reads, int | None]) -> dict[Reads, Found]:
     partitions, found = {reads.partition for reads in times}, {}
-    with Cluster(address) as cluster:
-        begin = cluster.offsets(topic, dict.fromkeys(partitions, EARLIEST))
+    with connected(address) as cluster:
+        begin = offsets_of(cluster, topic, dict.fromkeys(partitions, EARLIEST))
         # Before the lookup: what comes in between is read.
-        ends = cluster.offsets(topic, dict.fromkeys(partitions, LATEST))
+        ends = offsets_of(cluster, topic, dict.fromkeys(partitions, LATEST))
         for group in {reads.group for reads in times}:
             of = {reads.partition: time_ms for reads, time_ms in times.items() if reads.group == group}
             known = {number: max(0, time_ms) for number, time_ms in of.items() if time_ms is not None}
-            firsts = cluster.offsets(topic, known) if known else {}
+            firsts = offsets_of(cluster, topic, known) if known else {}
             for number in of:
                 first = firsts.get(number, -1)
                 offset = first if first >= 0 else ends[number]
@@ -254,7 +258,9 @@ def _at_broker(address: str, topic: str, times: Mapping[Reads, int | None]) -> d
 
 
 def _apply(address: str, topic: str, rows: list[dict[str, Any]]) -> None:
-    with Cluster(address) as cluster:
+    with connected(address) as cluster:
         for group in sorted({row["group"] for row in rows}):
-            offsets = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
-            cluster.commit(group, topic, offsets)
+            offsets = {
+                Partition(topic, row["partition"]): row["offset"] for row in rows if row["group"] == group
+            }
+            commit(cluster, group, offsets)

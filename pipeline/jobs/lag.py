@@ -3,20 +3,23 @@
 Owns the rows `group, topic, partition, committed, end, lag, lag_s, past_end`: `lag_s` is now less the time of the first
 record that the group has not passed, 0 at the end (`storage.search.lag`). An offset past the end has no lag. Needs no
 Spark: an answer takes two lookups a row. From a data folder it is answered without a broker, as of what is on disk;
-from a broker through Kafka's own API.
+from a broker through Kafka's own API, which tells the time that a record carries alone.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline.brokers.cluster import Cluster, addresses
+from tidelog.client import groups
+from tidelog.client.cluster import Cluster, Partition
+from tidelog.client.lag import in_time
+from tidelog.client.offsets import bounds
+from tidelog.pipeline.brokers.connected import addresses, connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import from_segments, remote
-from tidelog.pipeline.jobs import lag_of_broker
 from tidelog.pipeline.jobs.parts import committed, output, report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart
-from tidelog.pipeline.jobs.parts.committed import Reads
+from tidelog.pipeline.jobs.parts.committed import Reads, row_of
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -40,7 +43,8 @@ def run(asked: Asked, group: str, html: str) -> int:
         found = committed.in_folder(Path(where), now_ms())
     elif kind == "broker" and where:
         addresses(where)
-        found = lag_of_broker.committed(where, group)
+        with connected(where) as cluster:
+            found = _committed_at(cluster, group)
     else:
         raise WrongOption(
             f"--source: {remote.shown(asked.source)!r} is none; write segments:FOLDER or broker:HOST:PORT"
@@ -62,7 +66,7 @@ def run(asked: Asked, group: str, html: str) -> int:
     if kind == "segments":
         rows = list(in_folder(Path(where), wanted, asked.clock, now_ms()))
     else:
-        rows = list(lag_of_broker.rows(where, wanted, asked.clock, now_ms()))
+        rows = list(at_broker(where, wanted, asked.clock, now_ms()))
     output.print_rows(COLUMNS, rows, as_json=asked.as_json)
     _warn(rows)
     if html:
@@ -85,7 +89,7 @@ def _demand_topic(kind: str, where: str, topic: str) -> None:
     if kind == "segments":
         from_segments.partitions(where, topic)
         return
-    with Cluster(where) as cluster:
+    with connected(where) as cluster:
         cluster.topic(topic)
 
 
@@ -96,16 +100,58 @@ def in_folder(
     there = from_segments.topics(str(data_dir))
     timeline = APPEND_TIME if clock == APPEND else RECORD_TIME
     for reads, offset in wanted.items():
-        row = committed.row_of(reads, offset)
+        row = row_of(reads, offset)
         if reads.partition in there.get(reads.topic, ()):
             with from_segments.opened(str(data_dir), reads.topic, [reads.partition], at_ms) as logs:
                 ((log, _, _),) = logs
                 end, position = log.log_end_offset, max(offset, log.log_start_offset)
                 behind_ms = waits_ms(log, position, timeline, at_ms, PATIENT)
-            row = committed.row_of(reads, offset, position, end)
+            row = row_of(reads, offset, position, end)
             if position < end:
                 row["lag_s"] = None if behind_ms is None else behind_ms / 1000
         yield row
+
+
+def _committed_at(cluster: Cluster, group: str) -> dict[Reads, int]:
+    """Return what all groups, or one, have committed."""
+    names = [group] if group else sorted(groups.list_groups(cluster))
+    return {
+        Reads(name, key.topic, key.partition): offset
+        for name in names
+        for key, offset in groups.committed(cluster, name).items()
+    }
+
+
+def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int) -> Iterator[dict[str, Any]]:
+    """Do as `in_folder` does; WrongOption for the clock of appends, which the protocol does not tell."""
+    if clock == APPEND:
+        raise WrongOption(
+            "--clock append: a broker does not tell when records were appended; read --source segments:FOLDER"
+        )
+    with connected(address) as cluster:
+        asked = {Partition(reads.topic, reads.partition) for reads in wanted}
+        found = cluster.topics(sorted({key.topic for key in asked})) if asked else []
+        there = {Partition(topic.name, each.partition_index) for topic in found for each in topic.partitions}
+        known = bounds(cluster, sorted(asked & there))
+        ends = {key: end for key, (_, end) in known.items()}
+        for group in dict.fromkeys(reads.group for reads in wanted):
+            positions = {
+                Partition(reads.topic, reads.partition): offset
+                for reads, offset in wanted.items()
+                if reads.group == group
+            }
+            positions = {key: max(offset, known[key][0]) for key, offset in positions.items() if key in known}
+            lags = in_time(cluster, positions, ends, frozenset(), at_ms)
+            for reads, offset in wanted.items():
+                if reads.group != group:
+                    continue
+                row, key = row_of(reads, offset), Partition(reads.topic, reads.partition)
+                if key in known:
+                    row = row_of(reads, offset, positions[key], ends[key])
+                    waits_ms = lags[key].waits_ms
+                    if positions[key] < ends[key]:
+                        row["lag_s"] = None if waits_ms is None else waits_ms / 1000
+                yield row
 
 
 def _charts(rows: list[dict[str, Any]]) -> list[Chart]:

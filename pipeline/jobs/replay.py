@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidelog.pipeline.brokers.cluster import LATEST, Cluster
+from tidelog.client.admin import topic_options
+from tidelog.client.offsets import LATEST, offsets_of
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
@@ -101,20 +103,20 @@ def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool, to
 
 def _counter(address: str, topic: str) -> Callable[[], int]:
     """Return what counts the records that have come to a topic since; PipelineError where it cannot be replayed to."""
-    with Cluster(address) as cluster:
+    with connected(address) as cluster:
         numbers = cluster.topic(topic).leaders
-        if cluster.settings(topic).get(_STAMPS) == "LogAppendTime":
+        if topic_options(cluster, topic).get(_STAMPS) == "LogAppendTime":
             raise PipelineError(
                 f"topic {topic} at {address} stamps what it takes, so that create times would be lost: set its "
                 f"{_STAMPS} to CreateTime"
             )
-        before = sum(cluster.offsets(topic, dict.fromkeys(numbers, LATEST)).values())
+        before = sum(offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST)).values())
     counted = 0
 
     def count() -> int:
         nonlocal counted
-        with suppress(PipelineError), Cluster(address) as cluster:  # who writes says what is wrong
-            counted = sum(cluster.offsets(topic, dict.fromkeys(numbers, LATEST)).values()) - before
+        with suppress(PipelineError), connected(address) as cluster:  # who writes says what is wrong
+            counted = sum(offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST)).values()) - before
         return counted
 
     return count

@@ -6,8 +6,9 @@ Owns the warning. Refuses nothing: a topic may be read before its records go.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from tidelog.client.admin import topic_options
 from tidelog.config.times import show, show_duration
-from tidelog.pipeline.brokers.cluster import Cluster
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.now import now_ms
 
@@ -22,8 +23,8 @@ def warnings(address: str, oldest_ms: Mapping[str, int]) -> Iterator[str]:
     if not oldest_ms:
         return
     try:
-        with Cluster(address) as cluster:
-            settings = {topic: cluster.settings(topic) for topic in sorted(oldest_ms)}
+        with connected(address) as cluster:
+            settings = {topic: topic_options(cluster, topic) for topic in sorted(oldest_ms)}
     except PipelineError:
         return
     now = now_ms()

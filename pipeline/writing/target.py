@@ -6,23 +6,28 @@ looking a group's committed offsets in the broker say, its marks: no record of t
 Spark.
 """
 
+import time
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import KafkaError
 
+from tidelog.client import groups
+from tidelog.client.cluster import Cluster, Partition
+from tidelog.client.errors import UnknownTopic
+from tidelog.client.fetching import poll
+from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError
+from tidelog.protocol.error_codes import ErrorCode
 
 HEADER: Final = "tidelog.source"
 _NUMBER_END: Final = (1 << 63) - 1  # a number, and the one behind it, are of 64 bits
-_ANSWER_MS: Final = 10_000  # how long a broker may be silent, at the start
-_SILENT_S: Final = 60  # and while it is read
+_SILENT_S: Final = 60  # how long a broker may send nothing while it is read
+_WAIT_MS: Final = 500
 
 
 class Written:
@@ -58,84 +63,81 @@ def parsed(origin: str) -> tuple[str, int]:
 
 def partitions(address: str, topic: str) -> frozenset[int]:
     """Return the partitions of a topic; PipelineError where it, or the broker, is not there."""
-    with _consumer(address) as consumer:
-        return _partitions(consumer, address, topic)
+    with connected(address) as cluster:
+        return frozenset(_partitions(cluster, address, topic))
 
 
 def look(address: str, topic: str, job: str, read: bool) -> LookedAt:
     """Return what is in the topic from the marks of a job on, or, without `read`, only where it ends."""
-    with _consumer(address, job) as consumer:
-        ends = _ends(consumer, address, topic)
+    with connected(address) as cluster:
+        numbers = _partitions(cluster, address, topic)
+        ends = offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST))
         if not read:
             return LookedAt(Written(), dict(ends), ends)
-        first = _beginnings(consumer, topic, ends)
-        for number in ends:
-            marked = consumer.committed(TopicPartition(topic, number))
+        first = offsets_of(cluster, topic, dict.fromkeys(numbers, EARLIEST))
+        marks = groups.committed(cluster, _group(job), [Partition(topic, number) for number in numbers])
+        for key, marked in marks.items():
             # A topic of this name that was made anew may be shorter than the mark.
-            if marked is not None and first[number] <= marked <= ends[number]:
-                first[number] = marked
-        return LookedAt(_read(consumer, topic, first, ends), first, ends)
+            if first[key.partition] <= marked <= ends[key.partition]:
+                first[key.partition] = marked
+        return LookedAt(_read(cluster, topic, first, ends), first, ends)
 
 
 def look_again(address: str, topic: str, starts: Mapping[int, int]) -> Written:
     """Return what has come to the topic since it ended there, of what is there still."""
-    with _consumer(address) as consumer:
-        ends = _ends(consumer, address, topic)
-        first = _beginnings(consumer, topic, ends)
-        return _read(
-            consumer, topic, {number: max(starts.get(number, 0), first[number]) for number in ends}, ends
-        )
+    with connected(address) as cluster:
+        numbers = _partitions(cluster, address, topic)
+        ends = offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST))
+        first = offsets_of(cluster, topic, dict.fromkeys(numbers, EARLIEST))
+        since = {number: max(starts.get(number, 0), first[number]) for number in numbers}
+        return _read(cluster, topic, since, ends)
 
 
 def mark(address: str, topic: str, job: str, offsets: Mapping[int, int]) -> None:
     """Have the next look of this job begin there."""
-    with _consumer(address, job) as consumer:
-        places = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
-        consumer.assign(list(places))
-        consumer.commit({place: OffsetAndMetadata(offset, "", -1) for place, offset in places.items()})
+    with connected(address) as cluster:
+        places = {Partition(topic, number): offset for number, offset in offsets.items()}
+        groups.commit(cluster, _group(job), places)
 
 
-def _partitions(consumer: KafkaConsumer, address: str, topic: str) -> frozenset[int]:
-    found = consumer.partitions_for_topic(topic)
-    if not found:
+def _group(job: str) -> str:
+    return f"tidelog.sink.{job}"
+
+
+def _partitions(cluster: Cluster, address: str, topic: str) -> list[int]:
+    try:
+        return cluster.partitions(topic)
+    except UnknownTopic:
         raise PipelineError(
             f"topic {topic} is not on {address}; make it: tidelog topics create {topic} --bootstrap {address}"
-        )
-    return frozenset(found)
+        ) from None
 
 
-def _ends(consumer: KafkaConsumer, address: str, topic: str) -> dict[int, int]:
-    places = [TopicPartition(topic, number) for number in sorted(_partitions(consumer, address, topic))]
-    return {place.partition: offset for place, offset in consumer.end_offsets(places).items()}
-
-
-def _beginnings(consumer: KafkaConsumer, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-    places = [TopicPartition(topic, number) for number in numbers]
-    return {place.partition: offset for place, offset in consumer.beginning_offsets(places).items()}
-
-
-def _read(consumer: KafkaConsumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Written:
+def _read(cluster: Cluster, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Written:
     """Return what the records of a part of each partition say of where they came from."""
     numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
-    left = {TopicPartition(topic, number) for number, end in ends.items() if starts.get(number, 0) < end}
-    consumer.assign(list(left))
-    for place in left:
-        consumer.seek(place, starts.get(place.partition, 0))
+    left = {Partition(topic, number): starts[number] for number, end in ends.items() if starts[number] < end}
+    last_news = time.monotonic()
     while left:
-        before = {place: consumer.position(place) for place in left}
-        for records in consumer.poll(timeout_ms=_SILENT_S * 1000).values():
-            for record in records:
+        answers = cluster.retried(f"records of {topic}", lambda: poll(cluster, left, _WAIT_MS))
+        for key, answer in answers.items():
+            if answer.error_code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
+                name = ErrorCode(answer.error_code).name
+                raise PipelineError(f"{key}@{answer.next_offset}: the broker answers {name}")
+            for record in answer.records:
                 _note(record.headers, numbers)
-        if before == {place: consumer.position(place) for place in left}:
-            raise PipelineError(
-                f"{topic}: the broker sent nothing for {_SILENT_S} s, of {sorted(left)} at {before}"
-            )
-        left = {place for place in left if consumer.position(place) < ends[place.partition]}
-        consumer.pause(*(consumer.assignment() - left))
+            if answer.next_offset > left[key]:
+                last_news = time.monotonic()
+                del left[key]  # to the end: the others are asked for first now
+                if answer.next_offset < ends[key.partition]:
+                    left[key] = answer.next_offset
+        if left and time.monotonic() - last_news > _SILENT_S:
+            places = ", ".join(f"{key}@{offset}" for key, offset in left.items())
+            raise PipelineError(f"the broker sent nothing for {_SILENT_S} s, of {places}")
     return Written(numbers)
 
 
-def _note(headers: list[tuple[str, bytes | None]], numbers: Mapping[str, "array[int]"]) -> None:
+def _note(headers: Sequence[tuple[str, bytes | None]], numbers: Mapping[str, "array[int]"]) -> None:
     # The last one: what is copied twice keeps the header of its first copy.
     origin = next((value for key, value in reversed(headers) if key == HEADER), None)
     if origin is None:
@@ -154,29 +156,3 @@ def _runs(numbers: "array[int]") -> tuple[list[int], list[int]]:
     starts = sorted_once[numpy.concatenate(([0], breaks + 1))]
     stops = sorted_once[numpy.concatenate((breaks, [len(sorted_once) - 1]))] + 1
     return starts.tolist(), stops.tolist()
-
-
-@contextmanager
-def _consumer(address: str, job: str | None = None) -> Iterator[KafkaConsumer]:
-    """Hand out a consumer that is told which partitions to read; its errors are said in our words."""
-    try:
-        consumer = KafkaConsumer(
-            bootstrap_servers=address,
-            group_id=None if job is None else f"tidelog.sink.{job}",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            allow_auto_create_topics=False,
-            bootstrap_timeout_ms=_ANSWER_MS,
-            max_partition_fetch_bytes=8 << 20,
-            max_poll_records=10_000,
-        )
-    except KafkaError as error:
-        raise PipelineError(
-            f"no broker answers at {address} ({type(error).__name__}: {error}); is it running?"
-        ) from error
-    try:
-        yield consumer
-    except KafkaError as error:
-        raise PipelineError(f"broker {address}: {type(error).__name__}: {error}") from error
-    finally:
-        consumer.close(autocommit=False)

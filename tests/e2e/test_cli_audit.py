@@ -11,8 +11,8 @@ from tests.e2e.test_cli import ok, rows, tidelog
 from tests.e2e.test_cli_groups import START_MS, commit
 from tests.support.broker import Broker, Running
 from tests.support.sockets import LEAVES_SOCKETS
-from tidelog.cli import batches
 from tidelog.cli.exit_codes import FAILED, USAGE
+from tidelog.client import fetching
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -35,11 +35,12 @@ def audit(broker: Running, topic: str, *arguments: str) -> list[dict[str, object
     return rows(tidelog(broker, "audit", "keys", topic, "--group", topic, "--json", *arguments))
 
 
-@pytest.mark.parametrize("most_bytes", [batches.MOST_BYTES, 1])
+@pytest.mark.parametrize("most_bytes", [fetching.MOST_BYTES, 1])
 def test_S101_each_key_that_is_behind_is_a_line(
     shared_broker: Running, sent: str, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches.Batches.__init__, "__defaults__", (most_bytes,))
+    monkeypatch.setattr(fetching, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(fetching, "LEAST_BYTES", min(most_bytes, fetching.LEAST_BYTES))
     before_ms = time.time_ns() // 1_000_000
     found = audit(shared_broker, sent)
     for row, number in zip(found, (2, 4, 5, 7, 3, 6), strict=True):

@@ -13,7 +13,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.e2e.test_cli import Done, ok, rows, tidelog
 from tests.support.broker import Running
 from tests.support.sockets import LEAVES_SOCKETS
-from tidelog.pipeline.jobs import lag_of_broker
+from tidelog.pipeline.jobs import lag
 from tidelog.pipeline.jobs.parts.committed import Reads
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
@@ -117,7 +117,7 @@ def test_an_offset_past_the_end_is_told_as_such(shared_broker: Running, sent: st
     assert f"{sent}-1: " not in told
     # The job asks the broker by the same API.
     wanted = {Reads(sent, sent, 0): EACH + 16, Reads(sent, sent, 1): EACH}
-    found = list(lag_of_broker.rows(shared_broker.address, wanted, "record", START_MS))
+    found = list(lag.at_broker(shared_broker.address, wanted, "record", START_MS))
     assert [(row["lag"], row["lag_s"], row["past_end"]) for row in found] == [(None, None, 16), (0, 0.0, 0)]
 
 

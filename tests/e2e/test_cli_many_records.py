@@ -1,4 +1,4 @@
-"""What reads by kafka-python, on partitions that take many polls: none stops short, however many it pauses."""
+"""Partitions that take many fetches: every one gets its turn, and none is read short."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +13,7 @@ from tests.support.broker import Broker
 from tests.support.raw_client import RawClient
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import START_MS
-from tidelog.pipeline.jobs import lag_of_broker
+from tidelog.pipeline.jobs import lag
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.writing import target
 from tidelog.protocol.records.build import Record, build_batch
@@ -122,7 +122,7 @@ def test_the_lag_of_the_pipeline_is_that_of_every_partition_of_each_group(many: 
         for group in ("g", "h")
         for number in range(many.partitions)
     }
-    found = list(lag_of_broker.rows(many.broker.address, wanted, "record", START_MS + RECORDS))
+    found = list(lag.at_broker(many.broker.address, wanted, "record", START_MS + RECORDS))
     ages_s = [(RECORDS - number * (APART_MS + COMMITTED)) / 1000 for number in range(many.partitions)]
     assert [row["lag_s"] for row in found] == [max(0, age) for age in ages_s] * 2
 

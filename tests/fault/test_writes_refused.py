@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
 from tests.integration.test_handlers import produce
-from tests.support.broker import wait_until
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.java import needs_java, run_java
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
@@ -25,8 +24,9 @@ from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.broker import broker
 from tidelog.cli import health
-from tidelog.cli.client import batch_refusal, producer
 from tidelog.cli.main import app
+from tidelog.client import producer as client_producer
+from tidelog.client.cluster import Cluster
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest
 from tidelog.protocol.messages.produce import (
@@ -275,14 +275,17 @@ async def test_a_producer_keeps_what_the_broker_says_of_a_batch_that_it_sends_ag
     for partition in served.broker.topics.by_name["bad"].partitions:
         partition.log.health.distrust("a flush failed")
 
-    def produce_in_vain() -> str | None:
-        with producer(address(served)) as session:
-            session.send("bad", b"v")
-            wait_until(lambda: batch_refusal(session) is not None, 20)
-            return batch_refusal(session)
+    def produce_in_vain() -> str:
+        host, port = address(served).rsplit(":", 1)
+        with Cluster([(host, int(port))], "test") as cluster:
+            to = client_producer.Producer(cluster, 1, lambda _: None)
+            to.send("bad", b"v", T0)
+            with pytest.raises(client_producer.Stalled) as raised:
+                to.flush()
+            return str(raised.value)
 
     said = await asyncio.to_thread(produce_in_vain)
-    assert "takes no writes since a flush failed" in (said or "")
+    assert "takes no writes since a flush failed" in said
 
 
 # Clients. Each reads the records of T0 to T0 + COUNT - 1 from the start on, having found the third by its time.

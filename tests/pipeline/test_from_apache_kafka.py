@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from bench.kafka import QUICK_JVM, ApacheKafka
+from tests.pipeline import topics
 from tests.pipeline.test_from_broker import TIMES, chosen, delete_before, read, remake, rows_of
 from tests.pipeline.test_stream import grow, stream
 from tests.support.java import jars, needs_java
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.brokers import cluster, from_broker
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.pushdown import Wanted
 
@@ -118,5 +119,4 @@ def test_a_stream_and_the_offsets_of_its_group(kafka: Any, client: RawClient, to
     rows = [row for task in reader.partitions(start, end) for row in rows_of(reader.read(task))]
     assert rows == [(0, n) for n in range(5)]
     reader.commit(end)
-    with cluster.Cluster(kafka.address) as asked:
-        assert asked.committed(f"g-{topic}", topic, [0, 1]) == {0: 5, 1: 0}
+    assert topics.committed(kafka, f"g-{topic}", topic) == {0: 5, 1: 0}

@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.pipeline import topics
 from tests.support.broker import Broker, wait_until
 from tests.support.compaction import keyed
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
+from tidelog.client import cluster
 from tidelog.pipeline import options
-from tidelog.pipeline.brokers import cluster, from_broker
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.pipeline.tables import RECORDS
@@ -133,8 +135,8 @@ def test_ranges_of_offsets_in_tasks(
 def test_more_than_one_answer_holds(
     broker: Broker, client: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.pipeline.brokers.fetching.MOST_BYTES", 3000)
-    monkeypatch.setattr("tidelog.pipeline.brokers.fetching.LEAST_BYTES", 3000)
+    monkeypatch.setattr("tidelog.client.fetching.MOST_BYTES", 3000)
+    monkeypatch.setattr("tidelog.client.fetching.LEAST_BYTES", 3000)
     client.create(topic)
     for _ in range(20):
         client.produce(topic, batch([NOW] * 10, b"x" * 100))
@@ -310,9 +312,8 @@ def test_several_addresses_of_which_one_answers(broker: Broker, client: RawClien
 def test_offsets_of_a_group(broker: Broker, client: RawClient, topic: str) -> None:
     client.create(topic, 3)
     from_broker.commit(chosen(broker, topic, group="g-" + topic), {0: 5, 2: 7})
-    with cluster.Cluster(broker.address) as asked:
-        assert asked.committed("g-" + topic, topic, [0, 1, 2]) == {0: 5, 2: 7}
-        assert asked.committed("nobody", topic, [0]) == {}
+    assert topics.committed(broker, "g-" + topic, topic) == {0: 5, 2: 7}
+    assert topics.committed(broker, "nobody", topic) == {}
 
 
 def test_a_group_is_kept_by_brokers_alone() -> None:

@@ -21,8 +21,10 @@ from tests.pipeline.fake import (
 )
 from tests.support.batches import changed
 from tests.support.logs import NOW, batch
+from tidelog.client import cluster, fetching
 from tidelog.pipeline import decode, options
-from tidelog.pipeline.brokers import cluster, fetching, from_broker
+from tidelog.pipeline.brokers import from_broker
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.error_codes import ErrorCode
@@ -35,7 +37,7 @@ Answers = dict[int, Callable[[Any], Any]]
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "WAIT_S", 2)
-    monkeypatch.setattr(cluster, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(cluster, "FIRST_PAUSE_S", 0.001)
 
 
 def at(offset_: int, count: int = 5) -> bytes:
@@ -166,7 +168,7 @@ def test_an_error_that_does_not_pass_in_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cluster, "WAIT_S", 0.1)
     with (
         one_broker(10, lambda _: records(b"", ErrorCode.KAFKA_STORAGE_ERROR)) as fake,
-        pytest.raises(PipelineError, match=r"t-0@0: .*KAFKA_STORAGE_ERROR; tried for 0.1 s"),
+        pytest.raises(PipelineError, match=r"t-0@0: .*KAFKA_STORAGE_ERROR, 56\); tried for 0.1 s"),
     ):
         offsets_read(fake)
 
@@ -287,11 +289,11 @@ def test_an_offset_that_stays_out_of_range(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_address_that_is_no_host_leaves_the_others() -> None:
     with one_broker(5, lambda start: records(at(start))) as fake:
         for places in (f"no-such-host.invalid:1,{fake.address}", f"{fake.address},no-such-host.invalid:1"):
-            with cluster.Cluster(places) as found:
+            with connected(places) as found:
                 assert list(found.topic("t").leaders) == [0]
     with (
-        cluster.Cluster("no-such-host.invalid:1,no-such-host.invalid:2") as found,
         pytest.raises(PipelineError, match=r"there is no host no-such-host.invalid"),
+        connected("no-such-host.invalid:1,no-such-host.invalid:2") as found,
     ):
         found.topic("t")
 

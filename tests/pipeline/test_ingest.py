@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import dataset
 
+from tests.pipeline import topics
 from tests.pipeline.jobs import Ran, run
 from tests.support.broker import COMMAND, Broker, environment, wait_until
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.brokers.cluster import Cluster
 from tidelog.pipeline.tables import RECORDS
 from tidelog.protocol.records.build import Record, build_batch
 
@@ -91,8 +91,7 @@ def test_a_topic_is_written_once_as_it_grows_also_when_a_batch_is_done_again(
     assert set(found.column_names) == set(RECORDS.names)
     assert pa.types.is_binary(found.schema.field("value").type)
     if kind == "broker":
-        with Cluster(broker.address) as cluster:
-            assert cluster.committed(topic, topic, range(2)) == {0: 30, 1: 15}
+        assert topics.committed(broker, topic, topic) == {0: 30, 1: 15}
     # With another checkpoint all would be there twice.
     ran = ingest("--checkpoint", str(tmp_path / "other"))
     assert (ran.status, ran.out, offsets(out)) == (1, "", expected(30, 15))
@@ -290,5 +289,4 @@ def test_ctrl_c_ends_behind_a_batch_and_nothing_is_lost_or_doubled(
     ran = run(capsys, "ingest", *flags, "--available-now")
     assert ran.status == 0, ran.err
     assert offsets(out) == expected(*counts)
-    with Cluster(broker.address) as cluster:
-        assert cluster.committed(topic, topic, range(2)) == dict(enumerate(counts))
+    assert topics.committed(broker, topic, topic) == dict(enumerate(counts))

@@ -5,12 +5,16 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from tests.pipeline import topics
 from tests.pipeline.test_from_broker import delete_before, remake, rows_of
 from tests.support.broker import Broker
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
+from tidelog.client.cluster import Partition
+from tidelog.client.groups import commit
 from tidelog.pipeline import options
-from tidelog.pipeline.brokers import cluster, from_broker
+from tidelog.pipeline.brokers import from_broker
+from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import snapshot
 from tidelog.pipeline.pushdown import Wanted
@@ -214,8 +218,7 @@ def test_a_checkpoint_of_another_topic_is_named_and_commits_nothing(
     other = stream(f"broker:{broker.address}", f"{topic}-2", group=f"g-{topic}")
     with pytest.raises(PipelineError, match=rf"the checkpoint is of topic {topic}, not of {topic}-2"):
         other.latestOffset(end, ALL)
-    with cluster.Cluster(broker.address) as asked:
-        assert asked.committed(f"g-{topic}", f"{topic}-2", [0]) == {}
+    assert topics.committed(broker, f"g-{topic}", f"{topic}-2") == {}
 
 
 def test_a_log_that_ends_before_what_was_read(
@@ -256,15 +259,14 @@ def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Bro
     assert reader.latestOffset(last, ALL) == last
     assert committed(broker, topic) == {0: 5}
     # And told once.
-    with cluster.Cluster(broker.address) as asked:
-        asked.commit(f"g-{topic}", topic, {0: 1})
+    with connected(broker.address) as cluster:
+        commit(cluster, f"g-{topic}", {Partition(topic, 0): 1})
     reader.latestOffset(last, ALL)
     assert committed(broker, topic) == {0: 1}
 
 
 def committed(broker: Broker, topic: str) -> dict[int, int]:
-    with cluster.Cluster(broker.address) as asked:
-        return asked.committed(f"g-{topic}", topic, [0])
+    return topics.committed(broker, f"g-{topic}", topic)
 
 
 def test_an_option_of_tables() -> None:

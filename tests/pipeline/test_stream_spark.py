@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline import topics
 from tests.support.broker import Broker, environment, wait_until
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.brokers.cluster import Cluster
 
 pytestmark = pytest.mark.e2e
 PROGRAM = Path(__file__).with_name("stream_to_parquet.py")
@@ -104,8 +104,7 @@ def test_every_row_once_after_hard_kills(
     )
     if kind == "broker":
         ends = dict.fromkeys(range(PARTITIONS), BATCHES * RECORDS)
-        with Cluster(broker.address) as cluster:
-            assert cluster.committed("g", "t", range(PARTITIONS)) == ends
+        assert topics.committed(broker, "g", "t") == ends
 
 
 def test_a_stream_goes_on_where_the_broker_starts_anew(spark: Any, broker: Broker, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from tests.support.broker import Broker
+from tests.support.broker import Broker, Running
+from tidelog.client import groups
+from tidelog.pipeline.brokers.connected import connected
 
 
 class Read(NamedTuple):
@@ -74,3 +76,10 @@ def read(broker: Broker, topic: str) -> list[Read]:
 
 def values(broker: Broker, topic: str) -> list[bytes | None]:
     return [one.value for one in read(broker, topic)]
+
+
+def committed(broker: Running, group: str, topic: str) -> dict[int, int]:
+    """Return what a group has committed of a topic, by partition."""
+    with connected(broker.address) as cluster:
+        found = groups.committed(cluster, group)
+    return {key.partition: offset for key, offset in found.items() if key.topic == topic}

@@ -5,26 +5,25 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from kafka.cluster import collect_hosts
 from typer.testing import CliRunner
 
 from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
-from tidelog.cli import client, formats, output
-from tidelog.cli.configs import describe, parse_options
+from tidelog.cli import connect, formats, output
+from tidelog.cli.arguments import parse_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
-from tidelog.cli.formats import Record
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.produce import split
 from tidelog.cli.text import shown
+from tidelog.client.errors import STORAGE_FAILS, BrokerError
+from tidelog.client.fetching import Record
 
 pytestmark = LEAVES_SOCKETS
 
@@ -209,7 +208,6 @@ NO_TEXT = "a\udcff"  # what Python makes of a byte that is no UTF-8
 def test_bytes_that_are_no_text_are_sent_nowhere(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kafka-python's thread ends by them without a word, and who asked waits for ever."""
     monkeypatch.setenv("TIDELOG_BOOTSTRAP", "127.0.0.1:1")
     code, out, err = run(*arguments)
     assert (code, out, err.count("\n")) == (USAGE, "", 1)
@@ -217,11 +215,19 @@ def test_bytes_that_are_no_text_are_sent_nowhere(
     assert "is not UTF-8" in err
 
 
-@pytest.mark.parametrize("code", [3, 17, 56])
-def test_codes_that_people_meet_have_our_words(code: int) -> None:
-    with pytest.raises(CommandError) as raised:
-        client.check("topic ''", {"error_code": code, "error_message": None})
-    assert str(raised.value).startswith(f"topic '': {client._OWN_WORDS[code]} (")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "no such topic or partition (UNKNOWN_TOPIC_OR_PARTITION, 3)"),
+        (17, "a topic name has 1 to 249 ASCII letters, "),
+        (56, f"{STORAGE_FAILS} (KAFKA_STORAGE_ERROR, 56)"),
+        (29, "the broker answers TOPIC_AUTHORIZATION_FAILED, 29"),
+        (999, "the broker answers error 999"),
+    ],
+)
+def test_error_codes_are_explained(code: int, words: str) -> None:
+    assert str(BrokerError("topic t", code)).startswith(f"topic t: {words}")
+    assert str(BrokerError("topic t", code, "in the broker's words")) == "topic t: in the broker's words"
 
 
 @pytest.mark.parametrize(
@@ -234,18 +240,15 @@ def test_codes_that_people_meet_have_our_words(code: int) -> None:
         ("[h]:1", ("h", 1)),
     ],
 )
-def test_the_client_library_is_told_the_address_that_was_understood(
-    given: str, known: tuple[str, int]
-) -> None:
-    settings = client._settings(given)
-    assert [found[:2] for found in collect_hosts(settings["bootstrap_servers"])] == [known]
+def test_an_address_is_a_host_and_a_port(given: str, known: tuple[str, int]) -> None:
+    assert connect.address(given) == known
 
 
 def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
     assert run("tail", "--nope")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
     with pytest.raises(CommandError, match="'/a folder/tidelog' topics list shows all topics"):
-        client.choose("t", set(), [])
+        connect.choose("t", set(), [])
 
 
 def test_nothing_that_was_typed_reaches_a_terminal_as_a_control_character() -> None:
@@ -305,32 +308,14 @@ def loaded(code: str) -> set[str]:
         "import tidelog.cli.main, tidelog.cli.serve",
     ],
 )
-def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
+def test_serve_and_version_load_no_client(code: str) -> None:
     modules = loaded(code)
-    assert not {"kafka", "rich"} & modules
-    assert {name for name in modules if name.startswith("tidelog.cli")} <= {
-        "tidelog.cli",
-        "tidelog.cli.broker_options",
-        "tidelog.cli.errors",
-        "tidelog.cli.exit_codes",
-        "tidelog.cli.main",
-        "tidelog.cli.serve",
-        "tidelog.cli.text",
-        "tidelog.cli.verbs",
-        "tidelog.cli.verbs.arguments",
-        "tidelog.cli.verbs.audit",
-        "tidelog.cli.verbs.configs",
-        "tidelog.cli.verbs.control",
-        "tidelog.cli.verbs.explain",
-        "tidelog.cli.verbs.groups",
-        "tidelog.cli.verbs.topics",
-    }
+    assert not {"construct", "tidelog.client", "rich"} & modules
 
 
 def test_errors_are_one_line_whatever_they_hold() -> None:
     error = CommandError("one\n  two")
     assert (error.format_message(), error.exit_code) == ("one\\n  two", FAILED)
-    assert client.reason(ValueError("one\n  two")) == "one two"
 
 
 def test_split_lines() -> None:
@@ -341,16 +326,6 @@ def test_split_lines() -> None:
     assert split(b":\n", b":") == (b"", b"")
     with pytest.raises(ValueError, match="it has no ':' between key and value"):
         split(b"kv\n", b":")
-
-
-def test_of_no_options_there_is_a_sentence_and_in_json_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(client, "admin", lambda _: nullcontext())
-    monkeypatch.setattr(client, "options", lambda *_, **__: {})
-    for as_json, said in ((False, "topic t: every option has its default; --all shows them\n"), (True, "")):
-        describe("t", None, False, as_json, "")
-        assert capsys.readouterr().out == said
 
 
 def test_topic_options() -> None:
@@ -421,9 +396,9 @@ def test_a_template_gives_the_bytes_as_they_are() -> None:
 
 
 def test_choose_partitions() -> None:
-    assert [key.partition for key in client.choose("t", {2, 0, 1}, ())] == [0, 1, 2]
-    assert [key.partition for key in client.choose("t", {2, 0, 1}, [2, 0, 2])] == [0, 2]
+    assert [key.partition for key in connect.choose("t", {2, 0, 1}, ())] == [0, 1, 2]
+    assert [key.partition for key in connect.choose("t", {2, 0, 1}, [2, 0, 2])] == [0, 2]
     with pytest.raises(CommandError, match="topic t has no partition 3; it has 3 partitions, from 0 on"):
-        client.choose("t", {0, 1, 2}, [3])
+        connect.choose("t", {0, 1, 2}, [3])
     with pytest.raises(CommandError, match="topic t does not exist"):
-        client.choose("t", set(), [])
+        connect.choose("t", set(), [])

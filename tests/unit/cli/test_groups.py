@@ -1,88 +1,48 @@
-"""How far behind a group is in time, and what a plan of `groups reset` says, against a broker of a few lines."""
+"""How far behind a group is in time, and what is said of groups, against a cluster in memory."""
 
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from tidelog.cli import client, group_reset, groups, lag
+from tests.support.fake_cluster import CORRUPT, Entry, FakeCluster
+from tidelog.cli import connect, group_reset, groups
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, UNREACHABLE
-from tidelog.cli.lag import Lag, in_time
+from tidelog.cli.exit_codes import FAILED
+from tidelog.client import groups as client_groups
+from tidelog.client import lag
+from tidelog.client.cluster import Partition
+from tidelog.client.errors import BrokerError, Unreachable
+from tidelog.client.groups import Listed, Member
+from tidelog.client.lag import Lag, in_time
+from tidelog.protocol.coordinator.consumer_protocol import ProtocolTopicPartitions, written_assignment
+from tidelog.protocol.messages import consumer_group_describe, describe_groups
+from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS
+from tidelog.protocol.messages.fetch import FETCH, FetchResponse
+from tidelog.protocol.messages.find_coordinator import (
+    FIND_COORDINATOR,
+    Coordinator,
+    FindCoordinatorResponse,
+)
+from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListedGroup, ListGroupsResponse
+from tidelog.protocol.messages.list_offsets import LIST_OFFSETS
+from tidelog.protocol.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 
 NOW_MS = 1_000_000
+T = Partition("t", 0)
 
 
-class Key(NamedTuple):
-    topic: str
-    partition: int = 0
-
-
-T = Key("t")
-
-
-class Broker:
-    """Both sessions, on logs of (offset, record time, append time); `ends` are past them where records were taken."""
-
-    def __init__(self, logs: Mapping[Key, Sequence[tuple[int, int, int]]], end: int) -> None:
-        self.logs, self.end = logs, end
-        self.positions: dict[Key, int] = {}
-        self.paused: set[Key] = set()
-        self.damaged: set[Key] = set()
-        self.questions = 0
-        self._fetcher = SimpleNamespace(damaged={}, refused=set())
-
-    def assign(self, keys: Sequence[Key]) -> None:
-        self.positions = dict.fromkeys(keys, 0)
-
-    def pause(self, *keys: Key) -> None:
-        self.paused |= set(keys)
-
-    def resume(self, *keys: Key) -> None:
-        self.paused -= set(keys)
-
-    def seek(self, key: Key, offset: int) -> None:
-        self.positions[key] = offset
-
-    def position(self, key: Key) -> int:
-        return self.positions[key]
-
-    def poll(self, _timeout_ms: int) -> dict[Key, list[Any]]:
-        found = {}
-        for key in self.positions.keys() - self.paused:
-            if key in self.damaged:
-                self._fetcher.damaged[key] = self.positions[key]
-                continue
-            records = [
-                SimpleNamespace(offset=offset, timestamp=record_ms)
-                for offset, record_ms, _ in self.logs[key]
-                if offset >= self.positions[key]
-            ]
-            self.positions[key] = self.end
-            if records:
-                found[key] = records
-        return found
-
-    def list_partition_offsets(self, wanted: Mapping[Key, int]) -> dict[Key, Any]:
-        self.questions += 1
-        return {
-            key: next(
-                (
-                    SimpleNamespace(offset=offset, timestamp=append_ms)
-                    for offset, _, append_ms in self.logs[key]
-                    if append_ms >= at_ms
-                ),
-                SimpleNamespace(offset=-1, timestamp=-1),
-            )
-            for key, at_ms in wanted.items()
-        }
-
-
-def lag_of(log: Sequence[tuple[int, int, int]], position: int, end: int = 10, clock: str = "record") -> Lag:
-    broker = Broker({T: log}, end)
-    by_append = frozenset({T.topic} if clock == "append" else ())
-    (found,) = in_time(broker, broker, {T: position}, {T: end}, by_append, NOW_MS).values()
+def lag_of(log: Sequence[Entry], position: int, end: int = 10, clock: str = "record") -> Lag:
+    with FakeCluster(log) as cluster:
+        cluster.ends[T] = end
+        cluster.by_append = {"t"} if clock == "append" else set()
+        (found,) = in_time(cluster, {T: position}, {T: end}, frozenset(cluster.by_append), NOW_MS).values()
     return found
 
 
@@ -125,28 +85,30 @@ def test_a_record_of_the_future_does_not_wait() -> None:
 
 
 def test_partitions_of_both_clocks_are_asked_for_together() -> None:
-    keys = [Key("a"), Key("a", 1), Key("b"), Key("b", 1)]
-    broker = Broker(dict.fromkeys(keys, LOG), 10)
-    found = in_time(broker, broker, dict.fromkeys(keys, 4), dict.fromkeys(keys, 10), frozenset("b"), NOW_MS)
+    keys = [Partition("a", 0), Partition("a", 1), Partition("b", 0), Partition("b", 1)]
+    with FakeCluster() as cluster:
+        cluster.logs = {key: list(LOG) for key in keys}
+        cluster.ends = dict.fromkeys(keys, 10)
+        cluster.by_append = {"b"}
+        found = in_time(cluster, dict.fromkeys(keys, 4), cluster.ends, frozenset("b"), NOW_MS)
+        assert len(cluster.asked(LIST_OFFSETS.key)) <= 2 * 43
     assert found == {key: lag_of(LOG, 4, clock="append" if key.topic == "b" else "record") for key in keys}
-    assert broker.questions <= 2 * 43
 
 
 def test_of_damage_no_lag_is_known_and_the_others_are_told() -> None:
-    broken = Key("t", 1)
-    broker = Broker({T: LOG, broken: LOG}, 10)
-    broker.damaged = {broken}
-    found = in_time(broker, broker, {T: 4, broken: 4}, {T: 10, broken: 10}, frozenset(), NOW_MS)
+    broken = Partition("t", 1)
+    with FakeCluster(LOG, LOG) as cluster:
+        cluster.errors[broken, 4] = CORRUPT
+        found = in_time(cluster, {T: 4, broken: 4}, {T: 10, broken: 10}, frozenset(), NOW_MS)
     assert found == {T: lag_of(LOG, 4), broken: Lag(None, None)}
 
 
 def test_a_broker_that_sends_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker({T: LOG}, 5)
-    monkeypatch.setattr(broker, "poll", lambda _: {})
     monkeypatch.setattr(lag, "STALLED_S", -1)
-    with pytest.raises(CommandError, match="sent nothing") as raised:
-        in_time(broker, broker, {T: 4}, {T: 10}, frozenset(), NOW_MS)
-    assert raised.value.exit_code == UNREACHABLE
+    with FakeCluster(LOG) as cluster:
+        cluster.connection.answers[FETCH.key] = lambda _: FetchResponse(responses=[])
+        with pytest.raises(Unreachable, match="sent nothing"):
+            in_time(cluster, {T: 4}, {T: 10}, frozenset(), NOW_MS)
 
 
 def test_what_is_before_the_start_or_past_the_end_is_neither_skipped_nor_read_again() -> None:
@@ -167,112 +129,123 @@ def test_a_whole_topic_is_more_than_some_of_its_partitions() -> None:
     assert parsed == {"a": {0, 2, 3}, "b": set()}
 
 
+def member(name: str = "m", assignment: dict[str, list[int]] | None = None) -> Member:
+    return Member(name, None, "c", "/h", assignment or {})
+
+
 def test_of_many_members_three_are_named() -> None:
-    members = [{"client_id": "c", "host": "/h", "member": str(number)} for number in range(5)]
+    members = [member(str(number)) for number in range(5)]
     assert groups.in_words(members) == "it has 5 members: c at /h (0), c at /h (1), c at /h (2), 2 more"
     assert groups.in_words(members[:1]) == "it has 1 member: c at /h (0)"
 
 
-class Coordinator:
-    """A session that has one group, and answers requests about it."""
+def of_group(kind: str, described: Any) -> FakeCluster:
+    """A cluster that has group `g`, of which its coordinator says what is given."""
+    cluster = FakeCluster()
+    listed = ListedGroup(group_id="g", protocol_type="consumer", group_state="Stable", group_type=kind)
+    coordinator = Coordinator(key="g", node_id=1, host="fake", port=1)
+    answers = cluster.connection.answers
+    answers[LIST_GROUPS.key] = lambda _: ListGroupsResponse(error_code=0, groups=[listed])
+    answers[FIND_COORDINATOR.key] = lambda _: FindCoordinatorResponse(coordinators=[coordinator])
+    answers[CONSUMER_GROUP_DESCRIBE.key] = lambda _: consumer_group_describe.ConsumerGroupDescribeResponse(
+        groups=[described]
+    )
+    answers[DESCRIBE_GROUPS.key] = lambda _: describe_groups.DescribeGroupsResponse(groups=[described])
+    return cluster
 
-    def __init__(self, kind: str, answer: dict[str, Any]) -> None:
-        self._kind, self._answer = kind, answer
-        self.sent: list[Any] = []
-        self._manager = SimpleNamespace(run=self._run, send=self._send)
 
-    def list_groups(self) -> list[dict[str, Any]]:
-        return [
-            {"group_id": "g", "group_state": "Stable", "group_type": self._kind, "protocol_type": "consumer"}
-        ]
-
-    async def _find_coordinator_id(self, _group: str) -> int:
-        return 1
-
-    async def _send(self, request: Any, node_id: int) -> Any:
-        self.sent.append((request, node_id))
-        told = {
-            "error_code": 0,
-            "error_message": None,
-            "group_id": "g",
-            "group_state": "Stable",
-            "members": [],
-        }
-        return SimpleNamespace(groups=[SimpleNamespace(**(told | self._answer))])
-
-    def _run(self, ask: Any) -> Any:
-        with pytest.raises(StopIteration) as ended:
-            ask().send(None)
-        return ended.value.value
+def classic(code: int = 0, assignment: bytes | None = None) -> describe_groups.DescribedGroup:
+    members = []
+    if assignment is not None:
+        one = describe_groups.DescribedGroupMember(
+            member_id="m",
+            group_instance_id="i",
+            client_id="c",
+            client_host="/h",
+            member_metadata=b"",
+            member_assignment=assignment,
+        )
+        members.append(one)
+    return describe_groups.DescribedGroup(
+        error_code=code,
+        group_id="g",
+        group_state="Stable",
+        protocol_type="consumer",
+        protocol_data="range",
+        members=members,
+    )
 
 
 def test_a_group_of_the_newer_protocol_is_asked_for_by_its_own_request() -> None:
-    topics = [
-        SimpleNamespace(topic_name="u", partitions=[1]),
-        SimpleNamespace(topic_name="t", partitions=[2, 0]),
+    parts = [
+        consumer_group_describe.TopicPartitions(topic_id=bytes(16), topic_name=name, partitions=numbers)
+        for name, numbers in (("u", [1]), ("t", [2, 0]))
     ]
-    assignment = SimpleNamespace(topic_partitions=topics)
-    member = SimpleNamespace(
-        member_id="m", instance_id=None, client_id="c", client_host="/h", assignment=assignment
+    assignment = consumer_group_describe.Assignment(topic_partitions=parts)
+    one = consumer_group_describe.Member(
+        member_id="m",
+        member_epoch=1,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=[],
+        assignment=assignment,
+        target_assignment=assignment,
     )
-    given = {"assignor_name": "uniform", "members": [member]}
-    session = Coordinator("consumer", given)
-    found = client.group(session, "g")
-    assert found == {
-        "group": "g",
-        "state": "Stable",
-        "type": "consumer",
-        "protocol_type": "consumer",
-        "assignor": "uniform",
-        "members": [
-            {
-                "member": "m",
-                "instance": None,
-                "client_id": "c",
-                "host": "/h",
-                "assignment": [{"topic": "t", "partitions": [0, 2]}, {"topic": "u", "partitions": [1]}],
-            }
-        ],
-    }
-    ((request, _),) = session.sent
-    # Kafka's form of version 1, as of 0: a compact array of compact strings, a boolean, no tagged fields.
-    assert (request.API_KEY, bytes(request.encode(version=1))) == (69, b"\x02\x02g\x00\x00")
-    assert client.group(session, "other") is None
+    described = consumer_group_describe.DescribedGroup(
+        error_code=0,
+        group_id="g",
+        group_state="Stable",
+        group_epoch=1,
+        assignment_epoch=1,
+        assignor_name="uniform",
+        members=[one],
+    )
+    with of_group("consumer", described) as cluster:
+        listed, found = groups.find(cluster, "g")
+        assert listed == Listed("g", "Stable", "consumer", "consumer")
+        assert (found.state, found.assignor) == ("Stable", "uniform")
+        assert found.members == [member(assignment={"u": [1], "t": [0, 2]})]
+        assert len(cluster.asked(CONSUMER_GROUP_DESCRIBE.key)) == 1
+        with pytest.raises(CommandError, match="group other does not exist"):
+            groups.find(cluster, "other")
 
 
 def test_a_group_that_is_gone_between_two_questions_is_not_there() -> None:
-    assert client.group(Coordinator("classic", {"error_code": 69}), "g") is None
+    with (
+        of_group("classic", classic(69)) as cluster,
+        pytest.raises(CommandError, match="group g does not exist"),
+    ):
+        groups.find(cluster, "g")
 
 
-@pytest.mark.parametrize("assignment", [b"", b"\x00", b"what Connect says of its tasks"])
-def test_an_assignment_in_another_form_than_that_of_consumers_is_none(assignment: bytes) -> None:
-    member = SimpleNamespace(
-        member_id="m",
-        group_instance_id="i",
-        client_id="c",
-        client_host="/h",
-        member_assignment=assignment,
-    )
-    found = client.group(Coordinator("classic", {"protocol_data": "x", "members": [member]}), "g")
-    assert found is not None
-    assert found["members"] == [
-        {"member": "m", "instance": "i", "client_id": "c", "host": "/h", "assignment": []}
-    ]
+ASSIGNED = written_assignment([ProtocolTopicPartitions(topic="t", partitions=[1, 0])], b"")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "read"),
+    [(ASSIGNED, {"t": [0, 1]}), (b"", {}), (b"\x00", {}), (b"what Connect says of its tasks", {})],
+)
+def test_an_assignment_in_another_form_than_that_of_consumers_is_none(
+    assignment: bytes, read: dict[str, list[int]]
+) -> None:
+    with of_group("classic", classic(assignment=assignment)) as cluster:
+        _, found = groups.find(cluster, "g")
+    assert found.members == [member(assignment=read)._replace(instance="i")]
 
 
 def test_members_that_came_after_the_plan_are_told_of() -> None:
-    session = SimpleNamespace(
-        alter_group_offsets=lambda _group, wanted: {
-            key: SimpleNamespace(errno=25, message="UNKNOWN_MEMBER_ID", description="") for key in wanted
-        }
-    )
-    with pytest.raises(CommandError, match="group g was not reset: it has members by now") as raised:
-        client.commit(session, "g", {T: 1})
+    refused = OffsetCommitResponsePartition(partition_index=0, error_code=25)
+    topic = OffsetCommitResponseTopic(name="t", partitions=[refused])
+    with of_group("classic", classic()) as cluster:
+        cluster.connection.answers[OFFSET_COMMIT.key] = lambda _: OffsetCommitResponse(topics=[topic])
+        with pytest.raises(CommandError, match="group g was not reset: it has members by now") as raised:
+            group_reset._commit(cluster, "g", {T: 1})
+        with pytest.raises(BrokerError, match=r"group g, t-0: .*UNKNOWN_MEMBER_ID"):
+            client_groups.commit(cluster, "g", {T: 1})
     assert raised.value.exit_code == FAILED
 
 
 def test_a_partition_that_is_gone_is_left_out() -> None:
-    told = [{"name": "t", "partitions": [{"partition_index": 0}]}, {"name": "gone", "partitions": []}]
-    session = SimpleNamespace(describe_topics=lambda _: told)
-    assert client.existing(session, [T, Key("t", 1), Key("gone")]) == [T]
-    assert client.existing(session, []) == []
+    with FakeCluster([]) as cluster:
+        assert connect.existing(cluster, [T, Partition("t", 1), Partition("gone", 0)]) == [T]
+        assert connect.existing(cluster, []) == []

@@ -1,185 +1,240 @@
-"""`tidelog produce` beside a session that answers when the test says so: reading, counting, giving up."""
+"""`tidelog produce` and the producer beside a broker that answers as the test says: counting, retrying, giving up."""
 
 import io
 import os
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from types import SimpleNamespace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from tidelog.cli import client, kafka_python, produce
+from tests.support.fake_cluster import FakeCluster
+from tidelog.cli import produce
+from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
+from tidelog.client import producer as producing
+from tidelog.client.errors import ConnectionLost
+from tidelog.client.producer import Producer, Rejected, murmur2
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdResponse
+from tidelog.protocol.messages.metadata import METADATA, MetadataResponse, MetadataResponseTopic
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tidelog.protocol.records import batch
+from tidelog.protocol.records.build import read_records
+
+# What becomes of a batch: an error code, an answer that never comes, or a connection that is lost.
+Outcome = int | PartitionProduceResponse | None | ConnectionLost
+GIVE_UP_S = 0.05
 
 
-class Answer:
-    """What came of one line: None for no answer yet."""
+class Sent:
+    """Batches as they came, and what becomes of each: the outcomes in their order, then 0."""
 
-    def __init__(self, outcome: Any) -> None:
-        self.outcome = outcome
-        self.is_done = outcome is not None
-
-    def get(self, timeout: float) -> Any:
-        if self.outcome is None:
-            raise KafkaTimeoutError("waited")
-        if isinstance(self.outcome, BaseException):
-            raise self.outcome
-        return self.outcome
-
-
-class Metadata:
-    def __init__(self) -> None:
-        self.answers: list[Any] = []
-
-    def update_metadata(self, answer: Any) -> None:
-        self.answers.append(answer)
-
-
-class Sender:
-    def __init__(self) -> None:
-        self.completed: list[Any] = []
-
-    def _complete_batch(self, batch: Any, answer: Any) -> None:
-        self.completed.append((batch, answer))
-
-
-class Session:
-    def __init__(self, *outcomes: Any) -> None:
+    def __init__(self, cluster: FakeCluster, outcomes: Iterable[Outcome]) -> None:
+        self.batches: list[tuple[int, list[bytes | None], int, int]] = []
         self.outcomes = list(outcomes)
-        self.sent: list[Answer] = []
-        self._metadata = Metadata()
-        kafka_python.hear_refusals(self._metadata)
-        self._sender = Sender()
-        kafka_python.hear_refused_batches(self._sender)
+        self.ids = 0
+        self.too_large: bytes | None = None  # a value that no batch may have
+        cluster.connection.answers[PRODUCE.key] = self.answer
+        cluster.connection.answers[INIT_PRODUCER_ID.key] = self.identify
 
-    def send(self, topic: str, value: bytes, key: bytes | None) -> Answer:
-        outcome = self.outcomes.pop(0)
-        if isinstance(outcome, type):
-            raise outcome("at once")
-        self.sent.append(Answer(outcome))
-        return self.sent[-1]
+    def identify(self, _request: object) -> InitProducerIdResponse:
+        self.ids += 1
+        return InitProducerIdResponse(error_code=0, producer_id=self.ids, producer_epoch=0)
+
+    def answer(self, request: ProduceRequest) -> Any:
+        (topic,) = request.topic_data
+        answers = []
+        for part in topic.partition_data:
+            assert part.records is not None
+            header = batch.read_header(part.records)
+            values = [record.value for record in read_records(part.records)]
+            self.batches.append((part.index, values, header.producer_id, header.base_sequence))
+            outcome = self.outcomes.pop(0) if self.outcomes else 0
+            if self.too_large in values:
+                outcome = ErrorCode.MESSAGE_TOO_LARGE
+            if outcome is None or isinstance(outcome, ConnectionLost):
+                return outcome
+            if isinstance(outcome, int):
+                outcome = PartitionProduceResponse(index=part.index, error_code=outcome, base_offset=0)
+            answers.append(outcome)
+        return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=answers)])
 
 
-def sending(*outcomes: Any) -> produce.Sending:
-    return produce.Sending(Session(*outcomes), "t", None, lambda count: None)
+@contextmanager
+def sending(
+    *outcomes: Outcome, partitions: int = 1, give_up_s: float = 20
+) -> Iterator[tuple[Producer, Sent, list[int]]]:
+    """A producer to topic `t`, what came of it, and the numbers that were acknowledged."""
+    with FakeCluster(*[[]] * partitions) as cluster:
+        sent, acknowledged = Sent(cluster, outcomes), list[int]()
+        yield Producer(cluster, give_up_s, acknowledged.extend, creates_topics=True), sent, acknowledged
+
+
+def lines_sent(to: Producer, *lines: bytes) -> CommandError | None:
+    return produce.send_lines(to, "t", lines, None)
 
 
 @pytest.fixture(autouse=True)
-def _stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "STALLED_S", 0.05)
-    monkeypatch.setattr(produce, "GOODBYE_S", 0.05)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "STALLED_S", GIVE_UP_S)
+    monkeypatch.setattr(produce, "GOODBYE_S", GIVE_UP_S)
+    monkeypatch.setattr(producing, "FIRST_PAUSE_S", 0.001)
 
 
 def test_all_acknowledged() -> None:
-    to = sending(1, 2, 3)
-    assert to.all_lines([b"a", b"b", b"c"]) is None
-    assert to.acknowledged == 3
+    with sending() as (to, sent, acknowledged):
+        assert lines_sent(to, b"a", b"b", b"c") is None
+        assert acknowledged == [1, 2, 3]
+        assert sent.batches == [(0, [b"a", b"b", b"c"], 1, 0)]
 
 
-def test_a_line_without_an_answer_ends_it_and_what_is_acknowledged_beside_it_counts() -> None:
-    to = sending(1, None, 3)
-    error = to.all_lines([b"a", b"b", b"c"])
+def test_the_sequence_goes_on_and_is_the_same_when_a_batch_is_sent_again() -> None:
+    lost = ConnectionLost("gone")
+    with sending(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, lost, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) as (
+        to,
+        sent,
+        acknowledged,
+    ):
+        for value in (b"a", b"b"):
+            to.send("t", value, 1)
+        to.flush()
+        to.send("t", b"c", 1)
+        to.flush()
+        assert sent.batches == [(0, [b"a", b"b"], 1, 0)] + [(0, [b"c"], 1, 2)] * 3
+        assert acknowledged == [1, 2, 3]
+
+
+def test_what_a_broker_has_forgotten_gets_a_new_producer_id_unless_it_may_have_been_appended() -> None:
+    with sending(0, ErrorCode.UNKNOWN_PRODUCER_ID) as (to, sent, acknowledged):
+        for value in (b"a", b"b"):
+            to.send("t", value, 1)
+            to.flush()
+        assert sent.batches == [(0, [b"a"], 1, 0), (0, [b"b"], 1, 1), (0, [b"b"], 2, 0)]
+        assert acknowledged == [1, 2]
+    with sending(ConnectionLost("gone"), ErrorCode.UNKNOWN_PRODUCER_ID) as (to, sent, acknowledged):
+        to.send("t", b"a", 1)
+        with pytest.raises(Rejected, match="UNKNOWN_PRODUCER_ID"):
+            to.flush()
+        assert acknowledged == []
+
+
+def test_a_batch_that_is_too_large_is_cut_until_the_record_that_is_too_large_is_alone() -> None:
+    with sending() as (to, sent, acknowledged):
+        sent.too_large = b"large"
+        for value in (b"a", b"b", b"c", b"large", b"after"):
+            to.send("t", value, 1)
+        with pytest.raises(Rejected, match="larger than max") as raised:
+            to.flush()
+        assert raised.value.number == 4
+        to.settle(1)
+        assert acknowledged == [1, 2, 3]
+        # Nothing of the partition is sent after it.
+        assert [values for _, values, *_ in sent.batches][-1] == [b"large"]
+
+
+def test_a_record_that_is_to_blame_is_named_and_other_partitions_go_on() -> None:
+    blamed = PartitionProduceResponse(
+        index=0,
+        error_code=ErrorCode.INVALID_RECORD,
+        base_offset=-1,
+        record_errors=[BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="it has no key")],
+    )
+    with sending(blamed, partitions=2) as (to, _, acknowledged):
+        for number in range(4):
+            to.send("t", b"%d" % number, 1, partition=number // 2)
+        with pytest.raises(Rejected, match="INVALID_RECORD, 87: it has no key") as raised:
+            to.flush()
+        assert raised.value.number == 2
+        to.flush()
+        assert acknowledged == [3, 4]
+
+
+def test_keys_choose_partitions_as_kafkas_clients_do() -> None:
+    # The values are those of Apache Kafka's UtilsTest.
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    assert {key: murmur2(key) - (murmur2(key) >> 31 << 32) for key in known} == known
+    with sending(partitions=3) as (to, sent, _):
+        for key in known:
+            to.send("t", key, 1, key)
+        to.flush()
+        found = {value: index for index, values, *_ in sent.batches for value in values}
+        assert found == {key: (known[key] & 0x7FFFFFFF) % 3 for key in known}
+
+
+def test_a_line_without_an_answer_ends_it() -> None:
+    with sending(0, None, give_up_s=GIVE_UP_S) as (to, _, acknowledged):
+
+        def lines() -> Iterator[bytes]:
+            yield b"a"
+            to.flush()
+            yield b"b"
+
+        error = produce.send_lines(to, "t", lines(), None)
+        assert error is not None
+        assert error.exit_code == UNREACHABLE
+        assert "line 2 is the first that may not be on disk" in str(error)
+        assert acknowledged == [1]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [("t-0: could not be opened", "t-0: could not be opened"), (None, "the broker cannot use its files")],
+)
+def test_what_the_broker_said_of_a_batch_that_is_sent_again_is_told(message: str | None, words: str) -> None:
+    refused = PartitionProduceResponse(index=0, error_code=56, base_offset=-1, error_message=message)
+    with sending(*[refused] * 1000, give_up_s=GIVE_UP_S) as (to, _, _acknowledged):
+        error = lines_sent(to, b"a")
     assert error is not None
-    assert error.exit_code == UNREACHABLE
-    assert "line 2 is the first that may not be on disk" in str(error)
-    assert to.acknowledged == 2
+    assert f"acknowledged nothing for {GIVE_UP_S} s: {words}" in str(error)
+    assert "; line 1 is the first" in str(error)
 
 
-def test_an_answer_that_expired_is_no_rejection() -> None:
-    error = sending(KafkaTimeoutError("expired after 30000 ms")).all_lines([b"a"])
+@pytest.mark.parametrize(
+    ("code", "words", "exit_code"),
+    [(56, "the broker cannot use its files", FAILED), (17, "a topic name has 1 to 249", FAILED)],
+)
+def test_what_the_broker_said_of_the_topic_is_told(
+    code: int, words: str, exit_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.client.cluster.WAIT_S", GIVE_UP_S)
+    topic = MetadataResponseTopic(error_code=code, name="t", partitions=[])
+    with FakeCluster() as cluster:
+        cluster.connection.answers[METADATA.key] = lambda _: MetadataResponse(brokers=[], topics=[topic])
+        error = lines_sent(Producer(cluster, 20, lambda _: None), b"a")
     assert error is not None
-    assert error.exit_code == UNREACHABLE
-
-
-def test_no_room_for_more_and_no_topic_are_told_apart() -> None:
-    error = sending(None, KafkaTimeoutError).all_lines([b"a", b"b"])
-    assert error is not None
-    assert "acknowledged nothing" in str(error)
-    error = sending(KafkaTimeoutError).all_lines([b"a"])
-    assert error is not None
-    assert "has named no partition of topic t for 0.05 s: it cannot be reached;" in str(error)
-    assert error.exit_code == UNREACHABLE
-
-
-@pytest.mark.parametrize(("code", "words"), [(56, "the broker cannot use its files"), (3, "no such topic")])
-def test_what_the_broker_said_of_the_topic_is_told(code: int, words: str) -> None:
-    answer = SimpleNamespace(topics=[SimpleNamespace(name="t", error_code=code)])
-    to = sending(KafkaTimeoutError)
-    session: Any = to._session
-    session._metadata.update_metadata(answer)
-    assert session._metadata.answers == [answer]
-    error = to.all_lines([b"a"])
-    assert error is not None
+    assert "has named no partition of topic t: topic t: " in str(error)
     assert words in str(error)
-    answer.topics[0].error_code = 0
-    session._metadata.update_metadata(answer)
-    assert client.refusal(session, "t") is None
+    assert error.exit_code == exit_code
 
 
-def test_what_the_broker_said_of_a_batch_that_is_sent_again_is_told() -> None:
-    to = sending(None)
-    sender: Any = to._session._sender
-    refused = SimpleNamespace(error_code=56, error_message="t-0: could not be opened")
-    sender._complete_batch("batch", refused)
-    assert sender.completed == [("batch", refused)]
-    error = to.all_lines([b"a"])
-    assert error is not None
-    assert "acknowledged nothing for 0.05 s: t-0: could not be opened; line 1 is" in str(error)
-    refused.error_message = None
-    assert "the broker cannot use its files" in (client.batch_refusal(to._session) or "")
-    sender._complete_batch("batch", SimpleNamespace(error_code=0))
-    assert client.batch_refusal(to._session) is None
+def test_what_is_read_with_a_line_that_has_no_separator_is_still_sent() -> None:
+    with sending() as (to, _, acknowledged):
+        error = produce.send_lines(to, "t", [b"a:b", b"c"], b":")
+        assert error is not None
+        assert (error.exit_code, acknowledged) == (FAILED, [1])
+        assert str(error).startswith("line 2 was rejected")
 
 
-def test_a_rejected_line_waits_for_those_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    to = sending(1, MessageSizeTooLargeError("large"), 3)
-    monkeypatch.setattr(Answer, "is_done", False, raising=False)  # until it is waited for
-    monkeypatch.setattr(Answer, "__init__", lambda self, outcome: setattr(self, "outcome", outcome))
-    error = to.all_lines([b"a", b"b", b"c"])
-    assert error is not None
-    assert (error.exit_code, to.acknowledged) == (FAILED, 2)
-    assert str(error).startswith("line 2 was rejected")
-
-
-def test_ctrl_c_while_a_line_is_waited_for_counts_it_if_its_answer_comes() -> None:
-    to = sending(1, KeyboardInterrupt(), 3)
-    error = to.all_lines([b"a", b"b", b"c"])
-    assert error is not None
-    assert error.exit_code == INTERRUPTED
-    session: Any = to._session
-    assert to.acknowledged == 1  # and a second Ctrl-C, as here, ends the wait for the rest
-    to = sending(1, 2)
-
-    def lines() -> Iterator[bytes]:
-        yield b"a"
-        yield b"b"
-        session.outcomes.clear()
+def test_ctrl_c_counts_what_is_acknowledged_soon_after_it() -> None:
+    def interrupted(*lines: bytes) -> Iterator[bytes]:
+        yield from lines
         raise KeyboardInterrupt
 
-    error = to.all_lines(lines())
-    assert error is not None
-    assert (error.exit_code, to.acknowledged) == (INTERRUPTED, 2)
-
-
-def test_ctrl_c_amid_what_catches_it_ends_it_before_the_next_line() -> None:
-    """As a callback does, whose exceptions go nowhere."""
-    session = sending("ok", "ok", None)
-    real_send = session._session.send
-
-    def send(*arguments: Any) -> Answer:
-        with suppress(KeyboardInterrupt):
-            session.interrupt(signal.SIGINT, None)
-        answer: Answer = real_send(*arguments)
-        return answer
-
-    session._session.send = send
-    error = session.all_lines([b"a\n", b"b\n", b"c\n"])
-    assert error is not None
-    assert (error.exit_code, session.acknowledged, len(session._session.sent)) == (INTERRUPTED, 1, 1)
+    outcomes: Sequence[tuple[tuple[Outcome, ...], list[int]]] = [((), [1, 2]), ((None,), [])]
+    for given, expected in outcomes:
+        with sending(*given) as (to, _, acknowledged):
+            error = produce.send_lines(to, "t", interrupted(b"a", b"b"), None)
+            assert error is not None
+            assert (error.exit_code, acknowledged) == (INTERRUPTED, expected)
 
 
 def test_lines_come_whole_and_silence_is_noticed() -> None:

@@ -3,10 +3,13 @@
 Refuses to know what is done with it. Invariant: a text that goes to a broker is UTF-8.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shown
 
 
@@ -45,3 +48,14 @@ Deleted = Annotated[
         help="Return an option to its default; may be repeated.",
     ),
 ]
+
+
+def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, str]:
+    """Return options from name=value texts; CommandError for what is none."""
+    options: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise CommandError(f"{flag} {text}: write it as name=value, such as segment.bytes=1000000", USAGE)
+        options[name.strip()] = value.strip()
+    return options

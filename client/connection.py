@@ -1,58 +1,59 @@
-"""One connection to a broker: a request out, its answer in.
+"""One connection to a broker: requests out, their answers in, in order.
 
-Owns the socket, frames, and which version of each API both sides speak. It blocks, and is of one thread. Knows nothing
-of topics, leaders or retries: whatever ends a connection is `ConnectionLost`, and it is not used again. What cannot be
-mended by trying again is a PipelineError.
+Owns the socket, frames, and which version of each API both sides speak. It blocks, and is used by one thread. Knows
+nothing of topics, leaders or retries: whatever ends a connection raises `ConnectionLost`, and it is not used again.
+What trying again cannot mend is another ClientError.
 """
 
 import itertools
 import socket
+from collections import deque
 from typing import Any, Final, Self
 
 from tidelog import __version__
-from tidelog.pipeline.errors import PipelineError
+from tidelog.client.errors import CannotConnect, ClientError, ConnectionLost, UnknownHost
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import SIZE_BYTES, decode_response, encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import WireError
 
-CLIENT_ID: Final = "tidelog-pipeline"
 CONNECT_S: Final = 5.0
+# ApiVersions is answered at once.
+VERSIONS_S: Final = 10.0
 # A broker answers a Fetch after its wait at the latest; all else is sooner.
 ANSWER_S: Final = 30.0
 _LARGEST_BYTES: Final = 1 << 30
-# What a TLS record of an alert begins with, which is what a listener for TLS answers to plain text.
+# The start of a TLS alert, with which a TLS listener answers plain text.
 _TLS_ALERT: Final = b"\x15\x03"
-
-
-class ConnectionLost(Exception):
-    """There is no connection, or none any more; it says why."""
 
 
 class Connection:
     """A socket whose peer has said which versions it speaks."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Connect and ask for the versions; ConnectionLost, PipelineError."""
+    def __init__(self, host: str, port: int, client_id: str, answer_s: float = ANSWER_S) -> None:
+        """Connect and ask for the versions; ConnectionLost, ClientError."""
         self.address = f"{host}:{port}"
+        self._client_id = client_id
         self._ids = itertools.count()
-        self._sent: list[tuple[Api, int, int]] = []
+        self._sent: deque[tuple[Api, int, int]] = deque()
         self._answers = 0
+        # True while a frame is on its way in or out: an interrupt there leaves half of it behind.
+        self._is_mid_frame = False
         try:
             self._socket = socket.create_connection((host, port), CONNECT_S)
         except socket.gaierror as error:
-            raise PipelineError(f"there is no host {host}: {error.strerror}") from None
+            raise UnknownHost(host, error.strerror or str(error)) from None
         except OSError as error:
-            raise ConnectionLost(f"{self.address} cannot be reached: {error}") from None
-        self._socket.settimeout(ANSWER_S)
+            raise CannotConnect(self.address, error.strerror or str(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(min(answer_s, VERSIONS_S))
         try:
             self._versions = self._ask_versions()
         except BaseException:
             self.close()
             raise
+        self._socket.settimeout(answer_s)
 
     def __enter__(self) -> Self:
         return self
@@ -64,12 +65,16 @@ class Connection:
         """End the connection."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor to wait on for an answer."""
+        return self._socket.fileno()
+
     def version(self, api: Api, at_most: int | None = None) -> int:
-        """Return the highest version that both sides speak; PipelineError if there is none."""
+        """Return the highest version that both sides speak; ClientError if there is none."""
         low, high = self._versions.get(api.key, (0, -1))
         highest = min(high, api.max_version if at_most is None else at_most)
         if highest < max(low, api.min_version):
-            raise PipelineError(
+            raise ClientError(
                 f"{self.address} speaks {api.name} {low}-{high}, this end {api.min_version}-{api.max_version}"
                 if high >= 0
                 else f"{self.address} does not speak {api.name}"
@@ -77,17 +82,17 @@ class Connection:
         return highest
 
     def ask(self, api: Api, request: object, at_most: int | None = None) -> Any:
-        """Return the answer to a request; ConnectionLost, PipelineError."""
+        """Return the answer to a request; ConnectionLost, ClientError."""
         self.send(api, request, at_most)
         return self.receive()
 
     def send(self, api: Api, request: object, at_most: int | None = None) -> None:
-        """Send a request, whose answer `receive` gives in its turn."""
+        """Send a request, whose answer `receive` returns in its turn."""
         self._send(api, self.version(api, at_most), request)
 
     def receive(self) -> Any:
-        """Return the answer to the first request that has none yet."""
-        api, version, number = self._sent.pop(0)
+        """Return the answer to the oldest request that has none yet."""
+        api, version, number = self._sent.popleft()
         found, answer = self._decoded(api, version, self._frame())
         if found != number:
             raise self._lost(f"it answered request {found} where {number} was due")
@@ -96,22 +101,33 @@ class Connection:
 
     def _send(self, api: Api, version: int, request: object) -> None:
         number = next(self._ids)
+        data = encode_request(api, version, number, self._client_id, request)
+        self._begin_frame()
         try:
-            self._socket.sendall(encode_request(api, version, number, CLIENT_ID, request))
+            self._socket.sendall(data)
         except OSError as error:
             raise self._lost(str(error)) from None
+        self._is_mid_frame = False
         self._sent.append((api, version, number))
 
     def _frame(self) -> memoryview:
+        self._begin_frame()
         head = self._read(SIZE_BYTES)
         size = int.from_bytes(head, "big", signed=True)
         if bytes(head[:2]) == _TLS_ALERT:
-            raise PipelineError(
-                f"{self.address} asks for TLS, which this source does not speak; name a plain listener"
+            raise ClientError(
+                f"{self.address} asks for TLS, which this client does not speak; name a plain listener"
             )
         if not SIZE_BYTES <= size <= _LARGEST_BYTES:
-            raise PipelineError(f"{self.address} is no Kafka broker: it answered {bytes(head)!r}")
-        return self._read(size)
+            raise ClientError(f"{self.address} is no Kafka broker: it answered {bytes(head)!r}")
+        frame = self._read(size)
+        self._is_mid_frame = False
+        return frame
+
+    def _begin_frame(self) -> None:
+        if self._is_mid_frame:
+            raise self._lost("it was interrupted")
+        self._is_mid_frame = True
 
     def _read(self, count: int) -> memoryview:
         data = memoryview(bytearray(count))
@@ -131,7 +147,7 @@ class Connection:
         # A listener that asks for a login answers ApiVersions, and ends the connection upon anything else.
         if self._answers == 1:
             why += (
-                " upon the first request; does it ask for a login (SASL), which this source does not speak?"
+                " upon the first request; does it ask for a login (SASL), which this client does not speak?"
             )
         return ConnectionLost(f"{self.address}: {why}")
 
@@ -140,11 +156,13 @@ class Connection:
             return decode_response(api, version, frame)
         except WireError as error:
             self.close()
-            raise PipelineError(f"{self.address}: its answer to {api.name} cannot be read: {error}") from None
+            raise ClientError(f"{self.address}: its answer to {api.name} cannot be read: {error}") from None
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
         """Return the lowest and the highest version of each API; an older peer answers in version 0 (KIP-511)."""
-        request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version=__version__)
+        request = ApiVersionsRequest(
+            client_software_name=self._client_id, client_software_version=__version__
+        )
         for version in (3, 0):
             self._send(API_VERSIONS, version, request)
             _, _, number = self._sent.pop()
@@ -154,13 +172,9 @@ class Connection:
                 continue
             found, answer = self._decoded(API_VERSIONS, version, frame)
             if code or found != number:
-                raise PipelineError(
+                raise ClientError(
                     f"{self.address} is no Kafka broker: it answered ApiVersions with error {code}"
                 )
             self._answers = 1
-            return {
-                row.api_key: (row.min_version, row.max_version)
-                for row in answer.api_keys
-                if row.api_key in APIS
-            }
+            return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         raise AssertionError("version 0 was answered")

@@ -1,17 +1,18 @@
-"""The batches of a range of offsets, by Fetch.
+"""Batches and records by Fetch: a range of offsets of one partition, or what comes next in several.
 
-Owns what is asked of the leader of one partition, one answer ahead of what is looked at, and that no offset is left out
-without a word: what retention deletes while it is read is an error, unless loss is allowed. Knows nothing of records.
+Owns what is asked of leaders, one answer ahead of what is looked at, and that no offset of a range is left out without
+a word: what retention deletes while it is read is an error, unless loss is allowed.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster, Passing, check
-from tidelog.pipeline.brokers.connection import Connection, ConnectionLost
-from tidelog.pipeline.errors import PipelineError
+from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.connection import Connection
+from tidelog.client.errors import ClientError, Retriable
+from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     FETCH,
@@ -20,9 +21,10 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.protocol.records import entries
+from tidelog.protocol.records import build, entries, message_set
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.protocol.records.errors import CorruptBatch
+from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError
 from tidelog.protocol.records.legacy import MAGICS
 from tidelog.protocol.wire.types import ZERO_UUID
 
@@ -35,18 +37,11 @@ _WAIT_MS: Final = 500
 _MOST_FURTHER: Final = 1_000_000
 _IDLE: Final = 20  # so many of them without anything
 _BY_NAME: Final = 12  # the last version that names topics
-
-
-class Partition(NamedTuple):
-    """One partition, of a topic with this id."""
-
-    topic: str
-    partition: int
-    topic_id: bytes = ZERO_UUID
-
-    def __str__(self) -> str:
-        """Return `topic-partition`."""
-        return f"{self.topic}-{self.partition}"
+# So much of one partition at once, where several are asked for.
+_EACH_BYTES: Final = 1 << 20
+_POLLED_CODES: Final = frozenset(
+    {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR}
+)
 
 
 class Fetched(NamedTuple):
@@ -74,7 +69,7 @@ class Fetcher:
 
     def ask_ahead(self, offset: int, max_bytes: int) -> None:
         """Ask for what `fetch` will be asked next."""
-        with suppress(ConnectionLost, Passing):  # `fetch` will try again
+        with suppress(Retriable):  # `fetch` will try again
             self._ahead = offset, self._sent(offset, max_bytes)
 
     def _fetched(self, offset: int, max_bytes: int) -> PartitionData:
@@ -93,21 +88,15 @@ class Fetcher:
     def _sent(self, offset: int, max_bytes: int) -> Connection:
         topic, partition, topic_id = self._partition
         connection = self._cluster.leader(topic, partition)
-        now = self._cluster.known_id(topic)
-        if now != topic_id:
-            raise PipelineError(
+        if topic_id not in (ZERO_UUID, self._cluster.known_id(topic)):
+            raise ClientError(
                 f"{self._partition}: the topic was deleted and made anew while it was read; read again"
             )
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         by_name = topic_id == ZERO_UUID or connection.version(FETCH) <= _BY_NAME
         named: dict[str, Any] = {"topic": topic} if by_name else {"topic_id": topic_id}
-        request = FetchRequest(
-            max_wait_ms=_WAIT_MS,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            topics=[FetchTopic(partitions=[wanted], **named)],
-        )
-        connection.send(FETCH, request, _BY_NAME if by_name else None)
+        asked = FetchTopic(partitions=[wanted], **named)
+        connection.send(FETCH, _request([asked], _WAIT_MS, max_bytes), _BY_NAME if by_name else None)
         return connection
 
 
@@ -122,9 +111,11 @@ def fetched(
 ) -> Iterator[Fetched]:
     """Yield the entries that have the records of a range of offsets, which is not empty and was there when planned.
 
-    If `limit` is larger than `end`, go on up to it until the log has nothing more. PipelineError where some of the
+    If `limit` is larger than `end`, go on up to it until the log has nothing more. ClientError where some of the
     range are not there any more, but if `may_lose` those that are left.
     """
+    if start >= end:
+        return
     fetcher = Fetcher(cluster, partition)
     offset, idle = start, 0
     planned, most = end, end + max(end - start, _MOST_FURTHER)
@@ -134,7 +125,7 @@ def fetched(
             asked, offset = offset, _after_loss(partition, cluster, offset, end, may_lose)
             idle = idle + 1 if offset == asked else 0
             if idle >= _IDLE:
-                raise PipelineError(
+                raise ClientError(
                     f"{partition}@{offset}: the broker answers OFFSET_OUT_OF_RANGE, though its log is to have it"
                 )
             if idle:
@@ -149,7 +140,7 @@ def fetched(
         offset, idle = whole.next_offset, 0
         end = max(end, min(limit, found.high_watermark))
         if end > most:
-            raise PipelineError(
+            raise ClientError(
                 f"{partition}@{offset}: the topic grows faster than it is read: it ended at {planned:,} when the read "
                 f"was planned, and ends at {end:,} now; read its segments instead (source=segments:FOLDER), or less "
                 "of it (option partitions)"
@@ -174,7 +165,7 @@ def whole_entries(partition: Partition, data: memoryview, offset: int) -> Fetche
         except CorruptBatch:
             break  # not even its header is all there
         if header.size_bytes < entries.BYTES_MIN:
-            raise PipelineError(
+            raise ClientError(
                 f"{partition}@{next_offset}: the broker sent an entry of {header.size_bytes} bytes, which none can have"
             )
         if header.size_bytes > len(data) - at:
@@ -192,20 +183,20 @@ def whole_entries(partition: Partition, data: memoryview, offset: int) -> Fetche
 def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, may_lose: bool) -> int:
     """Return the offset to go on with where one is not there any more."""
     topic, number, _ = partition
-    log_start = cluster.offsets(topic, {number: EARLIEST})[number]
+    log_start = offsets_of(cluster, topic, {number: EARLIEST})[number]
     if offset < log_start:
         if may_lose:
             return log_start
-        raise PipelineError(
+        raise ClientError(
             f"{partition}@{offset}: retention has deleted offsets {offset} to {min(log_start, end) - 1} since the read "
             f"was planned; read again, or go on without them with failOnDataLoss=false"
         )
-    log_end = cluster.offsets(topic, {number: LATEST})[number]
+    log_end = offsets_of(cluster, topic, {number: LATEST})[number]
     if offset < log_end:
         return offset  # It is there after all: whoever was asked was no good leader, or is one only now.
     if may_lose:
         return end
-    raise PipelineError(
+    raise ClientError(
         f"{partition}@{offset}: the log ends at {log_end} now, and was to be read to {end}: the broker has lost "
         f"records, or the topic was made anew; read again, or go on without them with failOnDataLoss=false"
     )
@@ -214,13 +205,110 @@ def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, m
 def _demand_more(
     partition: Partition, found: PartitionData, data: memoryview, offset: int, end: int, idle: int
 ) -> None:
-    """PipelineError where nothing comes though there should be something."""
+    """ClientError where nothing comes though there should be something."""
     if len(data):
-        raise PipelineError(
+        raise ClientError(
             f"{partition}@{offset}: the broker sent {len(data)} bytes, and no entry in them is whole"
         )
     if idle >= _IDLE:
-        raise PipelineError(
+        raise ClientError(
             f"{partition}@{offset}: the broker sends nothing, though its log is to reach {end} "
             f"(its high watermark is {found.high_watermark}); is a replica of it missing?"
         )
+
+
+def _request(topics: list[FetchTopic], wait_ms: int, max_bytes: int) -> FetchRequest:
+    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, topics=topics)
+
+
+class Record(NamedTuple):
+    """A record and where it lies; timestamp in ms since the epoch, -1 for none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int  # 0 is that of its producer, 1 that of the append, -1 none
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Polled(NamedTuple):
+    """What a partition had from an offset on, and where to read on.
+
+    The error code says that it could not be read there: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
+    """
+
+    records: list[Record]
+    next_offset: int
+    error_code: int = 0
+
+
+def poll(cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int) -> dict[Partition, Polled]:
+    """Return what partitions have from an offset of each on, at most some MiB; wait where none has anything.
+
+    Earlier partitions come first where there is more than one answer holds: put last what was just read. Retriable,
+    UnknownTopic.
+    """
+    by_leader = cluster.by_leader(positions)
+    for connection, partitions in by_leader.items():
+        topics: dict[str, list[FetchPartition]] = {}
+        for each in partitions:
+            wanted = FetchPartition(
+                partition=each.partition, fetch_offset=positions[each], partition_max_bytes=_EACH_BYTES
+            )
+            topics.setdefault(each.topic, []).append(wanted)
+        asked = [FetchTopic(topic=name, partitions=some) for name, some in topics.items()]
+        connection.send(FETCH, _request(asked, wait_ms, MOST_BYTES), _BY_NAME)
+    found: dict[Partition, Polled] = {}
+    for connection in by_leader:
+        answer = connection.receive()
+        check(answer.error_code, "fetch")
+        for topic in answer.responses:
+            for data in topic.partitions:
+                key = Partition(topic.topic, data.partition_index)
+                found[key] = _polled(key, positions[key], data)
+    return found
+
+
+def _polled(key: Partition, offset: int, data: PartitionData) -> Polled:
+    if data.error_code:
+        if data.error_code not in _POLLED_CODES:
+            check(data.error_code, f"{key}@{offset}")
+        return Polled([], offset, data.error_code)
+    whole = whole_entries(key, memoryview(data.records or b""), offset)  # type: ignore[arg-type]
+    records: list[Record] = []
+    for at, header in whole.entries:
+        try:
+            if not entries.check_crc(whole.data, at, header):
+                raise CorruptBatch("the checksum is wrong")
+            if not header.is_control:
+                records += _records(key, whole.data, at, header, offset)
+        except (RecordError, RecordsError):
+            return Polled(records, max(offset, header.base_offset), ErrorCode.CORRUPT_MESSAGE)
+    return Polled(records, whole.next_offset)
+
+
+def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
+    """Return the records of an entry from an offset on."""
+    is_older = header.magic in MAGICS
+    if is_older:
+        read = message_set.read_records(data, at, at + header.size_bytes, READ_LIMIT_BYTES)
+    else:
+        read = build.read_records(data, at, READ_LIMIT_BYTES)
+    kind = int(header.is_log_append_time)
+    return [
+        Record(
+            key.topic,
+            key.partition,
+            each.offset,
+            each.timestamp,
+            -1 if is_older and each.timestamp < 0 else kind,
+            each.key,
+            each.value,
+            list(each.headers),
+        )
+        for each in read
+        if each.offset >= offset
+    ]

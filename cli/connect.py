@@ -1,0 +1,190 @@
+"""The broker that `--bootstrap` names, for the verbs that talk to one.
+
+Owns how an address is read, and what client errors are called on the command line. Imports the client only when a verb
+connects, since `tidelog serve` and `--help` do without.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import UNREACHABLE, USAGE
+from tidelog.cli.text import called, counted, note
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster, Partition
+    from tidelog.client.offsets import Found
+
+DEFAULT_PORT: Final = 9092
+PORT_MAX: Final = 65535
+LOOKUP_CLOCK: Final = "lookup.clock"
+_CLIENT_ID: Final = "tidelog-cli"
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?")
+
+
+@contextmanager
+def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
+    """Connect to a broker, and turn client errors into CommandError."""
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.errors import (
+        CannotConnect,
+        ClientError,
+        Retriable,
+        UnknownHost,
+        UnknownTopic,
+        Unreachable,
+    )
+
+    host, port = address(bootstrap)
+    with Cluster([(host, port)], _CLIENT_ID, answer_s) as cluster:
+        try:
+            cluster.any_broker()
+        except CannotConnect as error:
+            port_hint = "" if port == DEFAULT_PORT else f" --port {port}"
+            raise _unreachable(
+                bootstrap, error.reason, f"start one with {called()} serve{port_hint}"
+            ) from None
+        except UnknownHost as error:
+            advice = "--bootstrap takes the host and port that a broker listens on"
+            raise _unreachable(bootstrap, error.reason, advice) from None
+        except Retriable as error:
+            raise _silent(bootstrap, error) from None
+        except ClientError as error:
+            raise CommandError(str(error)) from None
+        try:
+            yield cluster
+        except (Retriable, Unreachable) as error:
+            raise _silent(bootstrap, error) from error
+        except UnknownTopic as error:
+            raise no_topic(error.topic) from error
+        except ClientError as error:
+            raise CommandError(str(error)) from error
+
+
+def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:
+    return CommandError(f"cannot reach a broker at {bootstrap}: {reason}; {advice}", UNREACHABLE)
+
+
+def _silent(bootstrap: str, error: Exception) -> CommandError:
+    return CommandError(f"the broker at {bootstrap} does not answer: {error}", UNREACHABLE)
+
+
+def address(bootstrap: str) -> tuple[str, int]:
+    """Return the host and port that text means; CommandError if it means none."""
+    from tidelog.config.kinds import check_host
+
+    found = _ADDRESS.fullmatch(bootstrap)
+    if found is None:
+        raise _misspelled(bootstrap, "write it as host:port, with an IPv6 address as [::1]:9092")
+    host, digits = found["v6"] or found["host"], (found["port"] or str(DEFAULT_PORT)).lstrip("0")
+    if not digits or len(digits) > len(str(PORT_MAX)) or int(digits) > PORT_MAX:
+        raise _misspelled(bootstrap, f"the port is out of range, 1 to {PORT_MAX}")
+    try:
+        check_host(host)
+    except ValueError as error:
+        raise _misspelled(bootstrap, str(error)) from None
+    return host, int(digits)
+
+
+def _misspelled(bootstrap: str, why: str) -> CommandError:
+    return CommandError(f"--bootstrap {bootstrap}: {why}", USAGE)
+
+
+def no_topic(topic: str) -> CommandError:
+    """Return the error for a topic that is not there."""
+    return CommandError(f"topic {topic} does not exist; {called()} topics list shows all topics")
+
+
+def describe_topic(cluster: "Cluster", topic: str) -> Any:
+    """Return the metadata of a topic; CommandError if it is not there."""
+    from tidelog.client.errors import BrokerError
+    from tidelog.protocol.error_codes import ErrorCode
+
+    (found,) = cluster.topics([topic])
+    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise no_topic(topic)
+    if found.error_code:
+        raise BrokerError(f"topic {topic or repr(topic)}", found.error_code)
+    return found
+
+
+def partitions_of(cluster: "Cluster", topic: str, wanted: Collection[int] = ()) -> "list[Partition]":
+    """Return the wanted partitions of a topic, or all; CommandError if one is not there."""
+    return choose(topic, [each.partition_index for each in describe_topic(cluster, topic).partitions], wanted)
+
+
+def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> "list[Partition]":
+    """Return the wanted ones of the partitions that are there, or all, by number."""
+    from tidelog.client.cluster import Partition
+
+    if not there:
+        raise no_topic(topic)
+    if missing := sorted(set(wanted) - set(there)):
+        raise CommandError(
+            f"topic {topic} has no partition {missing[0]}; it has {counted(max(there) + 1, 'partition')}, from 0 on"
+        )
+    return [Partition(topic, number) for number in sorted(set(wanted or there))]
+
+
+def existing(cluster: "Cluster", wanted: "Collection[Partition]") -> "list[Partition]":
+    """Return those partitions that the broker has: committed offsets outlive a topic for a while."""
+    topics = sorted({key.topic for key in wanted})
+    found = cluster.topics(topics) if topics else []
+    there = {(topic.name, each.partition_index) for topic in found for each in topic.partitions}
+    return [key for key in sorted(wanted) if (key.topic, key.partition) in there]
+
+
+def find_offsets(
+    cluster: "Cluster", wanted: "Mapping[Partition, int]"
+) -> "tuple[dict[Partition, Found], list[Partition]]":
+    """Return the first record at or after a time of each partition, and the partitions whose logs cannot be read.
+
+    CommandError for a topic without times.
+    """
+    from tidelog.client.offsets import list_offsets
+    from tidelog.protocol.error_codes import ErrorCode
+
+    kept = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    found = list_offsets(cluster, wanted, kept)
+    for key in sorted(found):
+        if found[key].error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+            raise CommandError(
+                f"topic {key.topic} has no times: it is kept in format 0 (message.format.version), whose records carry "
+                "none; name an offset instead, or have it searched by the time of appends: "
+                f"{called()} topics alter {key.topic} --config {LOOKUP_CLOCK}=append"
+            )
+    unread = sorted(key for key, each in found.items() if each.error_code)
+    return {key: each for key, each in found.items() if not each.error_code}, unread
+
+
+def find_all_offsets(cluster: "Cluster", wanted: "Mapping[Partition, int]") -> "dict[Partition, Found]":
+    """Do as `find_offsets` does; CommandError where a partition cannot be read."""
+    found, unread = find_offsets(cluster, wanted)
+    if unread:
+        raise CommandError(unread_words(unread))
+    return found
+
+
+def unread_words(partitions: "Collection[Partition]") -> str:
+    """Return what is said of partitions whose logs the broker cannot use: the first, and how many others."""
+    from tidelog.client.errors import explain
+    from tidelog.protocol.error_codes import ErrorCode
+
+    first, *others = sorted(partitions)
+    more = f" (and {len(others)} more)" if others else ""
+    return f"partition {first.partition} of {first.topic}{more}: {explain(ErrorCode.KAFKA_STORAGE_ERROR)}"
+
+
+def note_unread(partitions: "Collection[Partition]") -> None:
+    """Name on standard error the partitions that cannot be read, if there are any."""
+    if partitions:
+        note(unread_words(partitions))
+
+
+def lookup_clock(cluster: "Cluster", topic: str) -> str:
+    """Return the clock by which the broker finds a topic's records by time; one without that option is Kafka."""
+    from tidelog.client.admin import topic_options
+
+    return topic_options(cluster, topic).get(LOOKUP_CLOCK, "record")

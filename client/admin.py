@@ -1,0 +1,190 @@
+"""Changes of topics and options, and what brokers say of their disks."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.errors import BrokerError, UnknownTopic
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from tidelog.protocol.messages.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tidelog.protocol.messages.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tidelog.protocol.messages.describe_log_dirs import (
+    DESCRIBE_LOG_DIRS,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from tidelog.protocol.messages.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+BROKER_DEFAULT: Final = -1
+HIGH_WATERMARK: Final = -1
+# The source of an option that nobody has set, in DescribeConfigs.
+DEFAULT_SOURCE: Final = 5
+_TIMEOUT_MS: Final = 20_000
+_TOPIC, _BROKER = 2, 4
+_SET, _DELETE = 0, 1
+_BY_ID: Final = 6  # the version of DeleteTopics from which on topics may be named by their ids
+
+
+class Resource(NamedTuple):
+    """What has options: a topic, or a broker by its number."""
+
+    topic: str | None
+    node_id: int | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"broker {self.node_id}" if self.topic is None else f"topic {self.topic}"
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int, options: Mapping[str, str]) -> int:
+    """Create a topic and return how many partitions it has; BrokerError if it is refused."""
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=BROKER_DEFAULT,
+        configs=[CreatableTopicConfig(name=option, value=value) for option, value in options.items()],
+    )
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)
+    (answer,) = cluster.retried("the controller", cluster.controller).ask(CREATE_TOPICS, request).topics
+    _refuse(answer, f"topic {name} was not created")
+    return partitions if answer.num_partitions < 0 else answer.num_partitions
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic; BrokerError if that is refused."""
+    connection = cluster.retried("the controller", cluster.controller)
+    by_id = connection.version(DELETE_TOPICS) >= _BY_ID
+    named: dict[str, Any] = {"topics": [DeleteTopicState(name=name)]} if by_id else {"topic_names": [name]}
+    (answer,) = connection.ask(DELETE_TOPICS, DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS, **named)).responses
+    _refuse(answer, f"topic {name} was not deleted")
+
+
+def create_partitions(cluster: Cluster, name: str, count: int) -> None:
+    """Have a topic have so many partitions; BrokerError if that is refused."""
+    wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False)
+    (answer,) = cluster.retried("the controller", cluster.controller).ask(CREATE_PARTITIONS, request).results
+    _refuse(answer, f"topic {name} was not changed")
+
+
+def describe_options(cluster: Cluster, resource: Resource) -> dict[str, Any]:
+    """Return all options of a topic or broker as DescribeConfigs has them, by name; UnknownTopic, BrokerError."""
+    wanted = DescribeConfigsResource(**_named(resource), configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[wanted])
+
+    def ask() -> Any:
+        (answer,) = _of(cluster, resource).ask(DESCRIBE_CONFIGS, request).results
+        _refuse(answer, str(resource), resource.topic)
+        return answer.configs
+
+    found = cluster.retried(f"options of {resource}", ask)
+    return {each.name: each for each in sorted(found, key=lambda each: str(each.name))}
+
+
+def topic_options(cluster: Cluster, topic: str) -> dict[str, str]:
+    """Return the values of a topic's options; none where the broker does not tell them."""
+    wanted = DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[wanted])
+    answer = cluster.retried(
+        f"options of {topic}", lambda: cluster.any_broker().ask(DESCRIBE_CONFIGS, request)
+    )
+    return {each.name: each.value or "" for result in answer.results for each in result.configs}
+
+
+def alter_options(
+    cluster: Cluster, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Set options of a topic or broker, and delete those that are None; UnknownTopic, BrokerError."""
+    steps = [
+        AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+        for name, value in changes.items()
+    ]
+    wanted = AlterConfigsResource(**_named(resource), configs=steps)
+    request = IncrementalAlterConfigsRequest(resources=[wanted], validate_only=validate_only)
+    connection = cluster.retried(str(resource), lambda: _of(cluster, resource))
+    (answer,) = connection.ask(INCREMENTAL_ALTER_CONFIGS, request).responses
+    _refuse(answer, f"{resource} was not changed", resource.topic)
+
+
+def _named(resource: Resource) -> dict[str, Any]:
+    if resource.topic is None:
+        return {"resource_type": _BROKER, "resource_name": str(resource.node_id)}
+    return {"resource_type": _TOPIC, "resource_name": resource.topic}
+
+
+def _of(cluster: Cluster, resource: Resource) -> Any:
+    return cluster.any_broker() if resource.node_id is None else cluster.node(resource.node_id)
+
+
+def _refuse(answer: Any, what: str, topic: str | None = None) -> None:
+    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
+        raise UnknownTopic(topic, f"there is no topic {topic}")
+    if answer.error_code:
+        raise BrokerError(what, answer.error_code, answer.error_message)
+
+
+def log_dirs(cluster: Cluster, topics: Mapping[str, Collection[int]] | None) -> dict[int, list[Any]]:
+    """Return the folders of each broker as DescribeLogDirs has them, with some topics or with all."""
+    wanted = None
+    if topics is not None:
+        wanted = [
+            DescribableLogDirTopic(topic=name, partitions=list(numbers)) for name, numbers in topics.items()
+        ]
+    request = DescribeLogDirsRequest(topics=wanted)
+    return cluster.retried(
+        "log dirs",
+        lambda: {
+            number: cluster.node(number).ask(DESCRIBE_LOG_DIRS, request).results
+            for number in cluster.brokers()
+        },
+    )
+
+
+def delete_records(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Delete what lies before an offset of each partition, and return where it begins now; BrokerError."""
+    return cluster.retried("delete records", lambda: _deleted(cluster, wanted))
+
+
+def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for connection, partitions in cluster.by_leader(wanted).items():
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for each in partitions:
+            asked = DeleteRecordsPartition(partition_index=each.partition, offset=wanted[each])
+            topics.setdefault(each.topic, []).append(asked)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=some) for name, some in topics.items()],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        for topic in connection.ask(DELETE_RECORDS, request).topics:
+            for answer in topic.partitions:
+                key = Partition(topic.name, answer.partition_index)
+                check(answer.error_code, f"topic {key.topic} partition {key.partition}")
+                found[key] = answer.low_watermark
+    return found

@@ -1,0 +1,220 @@
+"""Consumer groups: which there are, their members, and the offsets that they have committed."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.protocol.coordinator.consumer_protocol import assignment_of
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+)
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
+from tidelog.protocol.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.protocol.messages.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from tidelog.protocol.wire.errors import WireError
+
+_GROUPS_AT_ONCE: Final = 8  # the version of OffsetFetch that asks for several groups
+
+
+class Listed(NamedTuple):
+    """A group; state and type are None where the broker is too old to know them."""
+
+    group: str
+    state: str | None
+    type: str | None
+    protocol_type: str
+
+
+class Member(NamedTuple):
+    """A member of a group, and the partitions that it reads, by topic."""
+
+    member: str
+    instance: str | None
+    client_id: str
+    host: str
+    assignment: dict[str, list[int]]
+
+
+class Described(NamedTuple):
+    """A group's state, who shares its partitions out, and its members."""
+
+    state: str
+    assignor: str
+    members: list[Member]
+
+
+def list_groups(cluster: Cluster) -> dict[str, Listed]:
+    """Return all groups by their ids."""
+    return cluster.retried("groups", lambda: _listed(cluster))
+
+
+def _listed(cluster: Cluster) -> dict[str, Listed]:
+    found: dict[str, Listed] = {}
+    for node_id in cluster.brokers():
+        answer = cluster.node(node_id).ask(LIST_GROUPS, ListGroupsRequest())
+        check(answer.error_code, "groups")
+        for each in answer.groups:
+            found[each.group_id] = Listed(
+                each.group_id, each.group_state or None, each.group_type or None, each.protocol_type
+            )
+    return found
+
+
+def describe(cluster: Cluster, listed: Listed) -> Described | None:
+    """Return what a group's coordinator says of it; None where the group is gone."""
+    is_consumer_group = str(listed.type).lower() == "consumer"
+    read = _consumer_group if is_consumer_group else _classic_group
+    return cluster.retried(f"group {listed.group}", lambda: read(cluster, listed.group))
+
+
+def _consumer_group(cluster: Cluster, group: str) -> Described | None:
+    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    (found,) = cluster.coordinator(group).ask(CONSUMER_GROUP_DESCRIBE, request).groups
+    if not _is_there(found, group):
+        return None
+    members = [
+        Member(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            {part.topic_name: sorted(part.partitions) for part in each.assignment.topic_partitions},
+        )
+        for each in found.members
+    ]
+    return Described(found.group_state, found.assignor_name, _in_order(members))
+
+
+def _classic_group(cluster: Cluster, group: str) -> Described | None:
+    (found,) = cluster.coordinator(group).ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[group])).groups
+    if not _is_there(found, group):
+        return None
+    members = [
+        Member(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            _assigned(each.member_assignment),
+        )
+        for each in found.members
+    ]
+    return Described(found.group_state, found.protocol_data, _in_order(members))
+
+
+def _is_there(found: Any, group: str) -> bool:
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return False
+    check(found.error_code, f"group {group}", found.error_message)
+    return True
+
+
+def _assigned(assignment: bytes) -> dict[str, list[int]]:
+    """Return what a member reads; nothing for an assignment that is not that of a consumer."""
+    try:
+        assigned = assignment_of(assignment).assigned_partitions
+    except WireError:
+        return {}
+    return {each.topic: sorted(each.partitions) for each in assigned}
+
+
+def _in_order(members: Iterable[Member]) -> list[Member]:
+    return sorted(members, key=lambda each: (each.client_id, each.member))
+
+
+def delete(cluster: Cluster, group: str) -> None:
+    """Delete a group; BrokerError if the broker refuses."""
+    request = DeleteGroupsRequest(groups_names=[group])
+    what = f"group {group} was not deleted"
+
+    def ask() -> None:
+        (answer,) = cluster.coordinator(group).ask(DELETE_GROUPS, request).results
+        check(answer.error_code, what)
+
+    cluster.retried(what, ask)
+
+
+def committed(
+    cluster: Cluster, group: str, partitions: Collection[Partition] | None = None
+) -> dict[Partition, int]:
+    """Return the offsets that a group has committed, of some partitions or of all."""
+    wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions, 0))
+    return cluster.retried(f"offsets of group {group}", lambda: _committed(cluster, group, wanted))
+
+
+def _committed(
+    cluster: Cluster, group: str, wanted: Mapping[str, Mapping[int, int]] | None
+) -> dict[Partition, int]:
+    connection = cluster.coordinator(group)
+    if connection.version(OFFSET_FETCH) >= _GROUPS_AT_ONCE:
+        topics = None
+        if wanted is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=list(numbers))
+                for name, numbers in wanted.items()
+            ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+        answer = connection.ask(OFFSET_FETCH, request).groups[0]
+    else:
+        older = None
+        if wanted is not None:
+            older = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=list(numbers))
+                for name, numbers in wanted.items()
+            ]
+        answer = connection.ask(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=older))
+    check(answer.error_code, f"group {group}")
+    found: dict[Partition, int] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            key = Partition(topic.name, each.partition_index)
+            check(each.error_code, f"group {group}, {key}")
+            if each.committed_offset >= 0:
+                found[key] = each.committed_offset
+    return found
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Commit offsets to a group that has no members; BrokerError names the first partition that was refused."""
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offset, committed_metadata=""
+                )
+                for number, offset in numbers.items()
+            ],
+        )
+        for name, numbers in _by_topic(offsets).items()
+    ]
+    request = OffsetCommitRequest(group_id=group, topics=topics)
+
+    def ask() -> None:
+        for topic in cluster.coordinator(group).ask(OFFSET_COMMIT, request).topics:
+            for each in topic.partitions:
+                check(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
+
+    cluster.retried(f"commit to group {group}", ask)
+
+
+def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    topics: dict[str, dict[int, int]] = {}
+    for each, value in sorted(values.items()):
+        topics.setdefault(each.topic, {})[each.partition] = value
+    return topics

@@ -1,0 +1,366 @@
+"""An idempotent producer: each record is appended once, in order, and acknowledged when it is on disk.
+
+Owns batches, which partition a record without one gets, sequence numbers and sending again. A request is under way to
+each leader at most, with one batch of a partition; meanwhile records gather to the next one. Invariants: records of a
+partition keep their order; a batch that is sent again is not appended again; after a record that was refused, none of
+its partition is sent. Time of day is not known here: a record brings its timestamp.
+"""
+
+import random
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tidelog.client.cluster import FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRIABLE, Cluster, Partition, check
+from tidelog.client.connection import Connection
+from tidelog.client.errors import ClientError, ConnectionLost, Retriable, UnknownTopic, explain
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records.build import Header, Record, build_batch
+
+BATCH_BYTES: Final = 256 << 10
+UNDER_WAY_BYTES: Final = 16 << 20
+_RECORD_BYTES_MAX: Final = 100 << 20  # more than a broker takes as one request
+_REQUEST_BYTES: Final = 8 << 20
+_RECORD_OVERHEAD_BYTES: Final = 40
+ANSWER_S: Final = 10.0
+_ALL_REPLICAS: Final = -1
+_BY_NAME: Final = 12  # the last version of Produce that names topics
+_SEQUENCES: Final = 1 << 31
+# The broker no longer knows, or never knew, what this producer has sent.
+_FORGOTTEN: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+class Rejected(ClientError):
+    """A record that the broker refuses: its number, and the error code."""
+
+    def __init__(self, number: int, code: int, message: str | None = None) -> None:
+        super().__init__(f"{explain(code)}{f': {message}' if message else ''}")
+        self.number = number
+        self.code = code
+
+
+class Stalled(ClientError):
+    """Nothing was acknowledged for too long: the number of the first record that may not be on disk."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number = number
+
+
+class _Batch:
+    """Records of one partition that are sent together."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.records: list[Record] = []
+        self.sizes: list[int] = []
+        self.size_bytes = 0
+        self.attempts = 0
+
+    def add(self, number: int, record: Record, size: int) -> None:
+        self.numbers.append(number)
+        self.records.append(record)
+        self.sizes.append(size)
+        self.size_bytes += size
+
+    def halves(self) -> tuple["_Batch", "_Batch"]:
+        """Return two batches with the first and the second half of the records."""
+        half = len(self.records) // 2
+        found = _Batch(), _Batch()
+        for place, each in enumerate(zip(self.numbers, self.records, self.sizes, strict=True)):
+            found[place >= half].add(*each)
+        return found
+
+
+class Producer:
+    """Sends records to the leaders of their partitions; used by one thread, which must call it to have it go on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        give_up_s: float,
+        acknowledged: Callable[[Sequence[int]], None],
+        *,
+        creates_topics: bool = False,
+        most_records: int = 10_000,
+    ) -> None:
+        """Send nothing yet. `acknowledged` is called with the numbers of records that are on disk."""
+        self._cluster = cluster
+        self._give_up_s = give_up_s
+        self._acknowledged = acknowledged
+        self._creates_topics = creates_topics
+        self._most_records = most_records
+        self._partitions: dict[str, list[int]] = {}
+        self._sticky: dict[str, int] = {}
+        self._pending: dict[Partition, deque[_Batch]] = {}
+        self._in_flight: dict[Connection, tuple[float, dict[Partition, _Batch]]] = {}
+        self._batch_bytes: dict[Partition, int] = {}
+        self._sequences: dict[Partition, int] = {}
+        self._identity: tuple[int, int] | None = None
+        self._sent = 0
+        self._under_way = 0
+        self._under_way_bytes = 0
+        self._last_news = time.monotonic()
+        self._pause_s = FIRST_PAUSE_S
+        self._paused_until = 0.0
+        self._reason = "it cannot be reached"
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic; ClientError where the broker names none."""
+        if topic not in self._partitions:
+            self._partitions[topic] = self._cluster.partitions(topic, self._creates_topics)
+        return self._partitions[topic]
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        timestamp_ms: int,
+        key: bytes | None = None,
+        headers: tuple[Header, ...] = (),
+        partition: int | None = None,
+    ) -> int:
+        """Take a record, and return its number, from 1 on; Rejected and Stalled, of it or of an earlier one.
+
+        Waits while too much is under way.
+        """
+        self._sent += 1
+        number = self._sent
+        size = _RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(data or b"") + 8 for name, data in headers)
+        if size > _RECORD_BYTES_MAX:
+            raise Rejected(number, ErrorCode.MESSAGE_TOO_LARGE)
+        to = Partition(topic, self._choose(topic, key) if partition is None else partition)
+        batches = self._pending.setdefault(to, deque())
+        limit = self._batch_bytes.get(to, BATCH_BYTES)
+        if not batches or batches[-1].attempts or batches[-1].size_bytes + size > limit:
+            batches.append(_Batch())
+            self._sticky.pop(topic, None)
+        batch = batches[-1]
+        offset = batch.records[-1].offset + 1 if batch.records else 0
+        batch.add(number, Record(offset, timestamp_ms, key, value, headers), size)
+        if not self._under_way:
+            self._last_news = time.monotonic()
+        self._under_way += 1
+        self._under_way_bytes += size
+        if len(batches) > 1:
+            self.poll(0)
+        while self._under_way > self._most_records or self._under_way_bytes > UNDER_WAY_BYTES:
+            self.poll(1)
+        return number
+
+    def poll(self, wait_s: float) -> None:
+        """Send what can be sent, and take the answers that come within a time; Rejected, Stalled."""
+        try:
+            self._start()
+            self._receive(wait_s)
+        except (Retriable, UnknownTopic) as error:
+            self._again(str(error))
+        if self._under_way and time.monotonic() - self._last_news > self._give_up_s:
+            raise Stalled(self._first(), self._reason)
+
+    def flush(self) -> None:
+        """Return when all records are acknowledged; Rejected, Stalled."""
+        while self._under_way:
+            self.poll(1)
+
+    def settle(self, within_s: float) -> None:
+        """Do as `flush` does for a while, after an error or instead of one: what is not acknowledged may be on disk."""
+        deadline = time.monotonic() + within_s
+        while self._under_way and time.monotonic() < deadline:
+            try:
+                self.poll(min(1.0, max(0.0, deadline - time.monotonic())))
+            except Rejected:
+                continue
+            except ClientError:
+                return
+
+    def _choose(self, topic: str, key: bytes | None) -> int:
+        numbers = self.partitions(topic)
+        if key is not None:
+            return numbers[(murmur2(key) & 0x7FFFFFFF) % len(numbers)]
+        if topic not in self._sticky:
+            self._sticky[topic] = random.choice(numbers)
+        return self._sticky[topic]
+
+    def _start(self) -> None:
+        """Send a request to each leader that has none under way."""
+        if not self._pending or time.monotonic() < self._paused_until:
+            return
+        if self._identity is None:
+            self._identity = self._new_identity()
+        busy = {each for _, batches in self._in_flight.values() for each in batches}
+        ready = [each for each in self._pending if each not in busy]
+        for connection, partitions in self._cluster.by_leader(ready).items():
+            if connection in self._in_flight:
+                continue
+            taken: dict[Partition, _Batch] = {}
+            size = 0
+            for each in partitions:
+                batch = self._next(each)
+                if taken and size + batch.size_bytes > _REQUEST_BYTES:
+                    break
+                self._pending[each].popleft()
+                if not self._pending[each]:
+                    del self._pending[each]
+                batch.attempts += 1
+                taken[each] = batch
+                size += batch.size_bytes
+            # It is under way before it is sent: where sending fails all of it is pending again.
+            self._in_flight[connection] = (time.monotonic(), taken)
+            connection.send(PRODUCE, self._request(taken), _BY_NAME)
+
+    def _next(self, partition: Partition) -> _Batch:
+        """Return the first batch of a partition, cut in two while it is known to be too large."""
+        batches = self._pending[partition]
+        limit = self._batch_bytes.get(partition, BATCH_BYTES)
+        while batches[0].size_bytes > limit and len(batches[0].records) > 1:
+            batches.extendleft(reversed(batches.popleft().halves()))
+        return batches[0]
+
+    def _request(self, taken: dict[Partition, _Batch]) -> ProduceRequest:
+        assert self._identity is not None
+        producer_id, epoch = self._identity
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for each, batch in taken.items():
+            first = batch.records[0].offset
+            data = build_batch(
+                batch.records,
+                base_offset=first,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self._sequences.get(each, 0),
+            )
+            part = PartitionProduceData(index=each.partition, records=memoryview(data))
+            topics.setdefault(each.topic, []).append(part)
+        return ProduceRequest(
+            transactional_id=None,
+            acks=_ALL_REPLICAS,
+            timeout_ms=int(ANSWER_S * 1000),
+            topic_data=[TopicProduceData(name=name, partition_data=some) for name, some in topics.items()],
+        )
+
+    def _receive(self, wait_s: float) -> None:
+        """Take the answers that are there, or come within a time."""
+        if not self._in_flight:
+            if wait_s and self._pending:
+                time.sleep(max(0.0, min(wait_s, self._paused_until - time.monotonic())))
+            return
+        if any(connection.fileno() < 0 for connection in self._in_flight):
+            raise ConnectionLost("the connection was closed")
+        ready, _, _ = select.select(list(self._in_flight), (), (), wait_s)
+        now = time.monotonic()
+        for connection, (sent_at, _) in self._in_flight.items():
+            if connection not in ready and now - sent_at > ANSWER_S:
+                raise ConnectionLost(f"{connection.address} does not answer")
+        refused: list[Rejected] = []
+        for connection in ready:
+            answer = connection.receive()
+            _, taken = self._in_flight.pop(connection)
+            for topic in answer.responses:
+                for each in topic.partition_responses:
+                    key = Partition(topic.name, each.index)
+                    refused += self._settle(key, taken.pop(key), each)
+        if refused:
+            raise min(refused, key=lambda each: each.number)
+
+    def _settle(self, key: Partition, batch: _Batch, answer: PartitionProduceResponse) -> list[Rejected]:
+        """Count a batch as acknowledged, put it back to be sent again, or return why it is refused."""
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._sequences[key] = (self._sequences.get(key, 0) + len(batch.records)) % _SEQUENCES
+            self._pause_s = FIRST_PAUSE_S
+            self._done(batch)
+            self._acknowledged(batch.numbers)
+            return []
+        if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+            self._batch_bytes[key] = batch.size_bytes // 2
+            self._put_back(key, batch)
+            return []
+        if code in RETRIABLE:
+            self._put_back(key, batch)
+            self._cluster.forget_topic(key.topic)
+            self._wait(answer.error_message or explain(code))
+            return []
+        if code in _FORGOTTEN and batch.attempts == 1 and not self._in_flight:
+            self._identity = None
+            self._sequences.clear()
+            self._put_back(key, batch)
+            return []
+        return [self._refused(key, batch, answer)]
+
+    def _refused(self, key: Partition, batch: _Batch, answer: PartitionProduceResponse) -> Rejected:
+        """Drop what is pending of a partition, and return what to say of the record that is to blame."""
+        for dropped in [batch, *self._pending.pop(key, ())]:
+            self._done(dropped)
+        number, message = batch.numbers[0], answer.error_message
+        for each in answer.record_errors:
+            if 0 <= each.batch_index < len(batch.numbers):
+                number = batch.numbers[each.batch_index]
+                message = each.batch_index_error_message or message
+                break
+        return Rejected(number, answer.error_code, message)
+
+    def _done(self, batch: _Batch) -> None:
+        self._under_way -= len(batch.records)
+        self._under_way_bytes -= batch.size_bytes
+        self._last_news = time.monotonic()
+
+    def _put_back(self, key: Partition, batch: _Batch) -> None:
+        self._pending.setdefault(key, deque()).appendleft(batch)
+
+    def _again(self, reason: str) -> None:
+        """Begin again with new connections: what has no answer is sent again, with the numbers that it had."""
+        for _, batches in self._in_flight.values():
+            for each, batch in batches.items():
+                self._put_back(each, batch)
+        self._in_flight.clear()
+        self._cluster.forget()
+        self._wait(reason)
+
+    def _wait(self, reason: str) -> None:
+        self._reason = reason
+        self._paused_until = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _first(self) -> int:
+        batches = [each for queue in self._pending.values() for each in queue]
+        batches += [each for _, taken in self._in_flight.values() for each in taken.values()]
+        return min(each.numbers[0] for each in batches)
+
+    def _new_identity(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        answer: Any = self._cluster.any_broker().ask(INIT_PRODUCER_ID, request)
+        check(answer.error_code, "a producer id")
+        return answer.producer_id, answer.producer_epoch
+
+
+def murmur2(data: bytes) -> int:
+    """Return the hash by which Kafka's clients choose the partition of a key."""
+    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        found = found * multiplier & mask ^ word
+    if whole < len(data):
+        found = (found ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
+    found = (found ^ found >> 13) * multiplier & mask
+    return found ^ found >> 15

@@ -1,0 +1,37 @@
+"""The brokers that a source or a target names: a client of them, whose errors are the pipeline's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import ClientError, Unreachable
+from tidelog.pipeline.errors import PipelineError, WrongOption
+
+CLIENT_ID: Final = "tidelog-pipeline"
+
+
+@contextmanager
+def connected(place: str) -> Iterator[Cluster]:
+    """Yield the cluster behind HOST:PORT, or some of them with commas; WrongOption, PipelineError."""
+    with Cluster(addresses(place), CLIENT_ID) as cluster:
+        try:
+            yield cluster
+        except Unreachable as error:
+            raise PipelineError(f"no broker answers at {place} ({error}); is it running?") from error
+        except ClientError as error:
+            raise PipelineError(str(error)) from error
+
+
+def addresses(place: str) -> list[tuple[str, int]]:
+    """Return hosts and ports of text such as `localhost:9092,[::1]:9093`; WrongOption."""
+    found = []
+    for each in place.split(","):
+        host, _, port = each.strip().rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise WrongOption(
+                f"option source: broker:{place} names no HOST:PORT, such as broker:localhost:9092"
+            )
+        found.append((host, int(port)))
+    return found
