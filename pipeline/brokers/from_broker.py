@@ -156,7 +156,7 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
     """Yield the batches of a piece: the bytes that hold each, its position in them, and its header."""
     of, window = piece.of, piece.window
     checked = _Checked(of, chosen, window)
-    with Cluster(chosen.place) as cluster:
+    with connected(chosen.place) as cluster:
         may_lose = not chosen.fails_on_loss
         for answer in fetched(cluster, of, window.start, piece.end, window.end, piece.record_bytes, may_lose):
             for at, header in checked.entries(answer):
