@@ -14,7 +14,7 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import tidelog
 from tidelog.broker.broker import Broker
-from tidelog.broker.control_protocol import FaultOptions
+from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
@@ -301,7 +301,7 @@ def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) 
     kinds = get_type_hints(method)
     del kinds["return"]
     if kinds.pop("options", None) is not None:
-        kinds |= get_type_hints(FaultOptions)
+        kinds |= {name: kind for name, (kind, _) in FAULT_OPTIONS.items()}
     for given, value in arguments.items():
         if given not in kinds:
             raise Refused(f"{name}: there is no {given!r}; it takes {', '.join(kinds) or 'nothing'}")

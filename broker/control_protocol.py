@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
 from tidelog.config.kinds import INT_MAX
 
@@ -30,6 +30,10 @@ class Param:
     at_least: int | None = None
     at_most: int | None = None
     short: str = ""
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a number lies within the bounds; anything else does."""
+        return self.at_least is None or self.at_most is None or self.at_least <= value <= self.at_most
 
 
 class FaultOptions(TypedDict, total=False):
@@ -51,6 +55,12 @@ class FaultOptions(TypedDict, total=False):
     # Responses hold it in 32 bits.
     throttle_ms: Annotated[int, Param("Answer that the client is throttled.", "MS", 0, INT_MAX)]
     unanswered: Annotated[bool, Param("Send no answer.")]
+
+
+# How each of them is declared: its type, and what the command line shows of it.
+FAULT_OPTIONS: dict[str, tuple[Any, Param]] = {
+    name: get_args(hint) for name, hint in get_type_hints(FaultOptions, include_extras=True).items()
+}
 
 
 @contextmanager

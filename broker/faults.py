@@ -15,12 +15,11 @@ from typing import Any, Unpack
 
 from tidelog.broker.answers import ClosesConnection, CutShort, Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.control_protocol import FaultOptions
+from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
 from tidelog.broker.routes import SERVED, Handle
 from tidelog.broker.session import Session
 from tidelog.broker.timers import Timers
 from tidelog.broker.work import come, turn
-from tidelog.config.kinds import INT_MAX
 from tidelog.config.nearest import guess
 from tidelog.protocol import frame
 from tidelog.protocol.error_codes import ErrorCode
@@ -48,6 +47,8 @@ _OF_SESSIONS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+# What an option of a fault may do beside the error.
+_EFFECTS = ("delay_ms", "drop", "truncate", "throttle_ms", "unanswered")
 # So many of the latest faults that were applied are remembered.
 SEEN_MAX = 10_000
 ASKED_FOR = "a fault that was asked for"
@@ -344,19 +345,20 @@ def _check(apis: Sequence[Api], topic: str | None, error: ErrorCode, options: Fa
     drop, partition = options.get("drop", ""), options.get("partition")
     if drop not in ("", "before", "after"):
         raise BadFault(f"drop is 'before' or 'after', not {drop!r}")
-    if partition is not None and (topic is None or partition < 0):
-        raise BadFault("a partition needs its topic, and is 0 or more")
-    delay_ms, throttle_ms = options.get("delay_ms", 0), options.get("throttle_ms", 0)
-    if not (0 <= delay_ms <= INT_MAX and 0 <= throttle_ms <= INT_MAX):
-        raise BadFault(f"a time in milliseconds is 0 to {INT_MAX}")
-    if not (error or drop or delay_ms or throttle_ms or options.get("truncate") or options.get("unanswered")):
+    if partition is not None and topic is None:
+        raise BadFault("a partition needs its topic")
+    for name, (_, param) in FAULT_OPTIONS.items():
+        value = options.get(name)
+        if value is not None and not param.allows(value):
+            raise BadFault(f"{name} is {param.at_least} to {param.at_most}, not {value}")
+    if not (error or any(options.get(name) for name in _EFFECTS)):
         raise BadFault("say what goes wrong: error, delay_ms, drop, truncate, throttle_ms or unanswered")
     for api in apis:
         if topic is not None and api.name not in _BY_TOPIC:
             raise BadFault(f"a {api.name} request names no topics: leave topic out")
         if partition is not None and api.name in _WHOLE_TOPICS:
             raise BadFault(f"a {api.name} request is for whole topics: leave partition out")
-        if throttle_ms and not hasattr(api.response, "throttle_time_ms"):
+        if options.get("throttle_ms") and not hasattr(api.response, "throttle_time_ms"):
             raise BadFault(f"a {api.name} response has no throttle time")
 
 

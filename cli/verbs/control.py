@@ -3,14 +3,14 @@
 Each function here makes the arguments of a command of the control channel from those of the command line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from tidelog.broker.control_protocol import FaultOptions, Param
+from tidelog.broker.control_protocol import FAULT_OPTIONS, Param
 from tidelog.cli.arguments import TIME_HELP, Json, sent
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 
@@ -29,7 +29,7 @@ Group = Annotated[str | None, typer.Option("--group", "-g", callback=sent, help=
 
 
 def _command(
-    name: str, options: tuple[Parameter, ...] = ()
+    name: str, options: Sequence[Parameter] = ()
 ) -> Callable[[Callable[..., Arguments]], Callable[..., Arguments]]:
     """Make a verb of a function: it takes these options too, and those that say which broker is asked."""
 
@@ -48,10 +48,8 @@ def _command(
     return add
 
 
-def _option(name: str, annotation: Any) -> Parameter:
+def _option(name: str, declared: Any, param: Param) -> Parameter:
     """Return a declared option of a fault as one of the command line."""
-    declared, param = get_args(annotation)
-    assert isinstance(param, Param)
     kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
     flags = [f"--{name.replace('_', '-')}", *([param.short] if param.short else [])]
     option = typer.Option(
@@ -63,12 +61,6 @@ def _option(name: str, annotation: Any) -> Parameter:
         help=param.help,
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-
-_FAULT_OPTIONS = tuple(
-    _option(name, annotation)
-    for name, annotation in get_type_hints(FaultOptions, include_extras=True).items()
-)
 
 
 @_command("hello")
@@ -115,7 +107,7 @@ def release() -> Arguments:
     return {}
 
 
-@_command("fault", _FAULT_OPTIONS)
+@_command("fault", [_option(name, *declared) for name, declared in FAULT_OPTIONS.items()])
 def fault(
     api: Annotated[
         list[str],

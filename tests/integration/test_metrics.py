@@ -3,6 +3,7 @@
 import re
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,7 @@ from scripts import docs
 from tests.support import strategies
 from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
-from tests.support.served import Connect, Serve, connect, serve, until
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.cleaners import Figures
 from tidelog.broker.metrics import collect, table
@@ -47,6 +48,7 @@ from tidelog.storage.tally import Tally
 __all__ = ["connect", "serve"]
 
 NET = Net(connections=3, connections_max=9, admitted=7, refused=2, bad_requests=1, request_bytes=99)
+Counted = Callable[..., Awaitable[tuple[Served, Client]]]
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -85,6 +87,18 @@ def scraped(broker: Broker) -> Values:
     assert broker.tallies is not None
     pieces = all_of(Collector(broker, broker.tallies, lambda: NET).scrape())
     return parsed(b"".join(pieces).decode())
+
+
+@pytest.fixture
+def counted(serve: Serve, connect: Connect, unused_tcp_port: int) -> Counted:
+    async def counted(**options: str) -> tuple[Served, Client]:
+        """Serve a topic t, and count; return a client, too."""
+        served = await serve(http_port=str(unused_tcp_port), **options)
+        client = await connect(served)
+        await client.make_topic("t")
+        return served, client
+
+    return counted
 
 
 def produce(topic: str, data: bytearray, partition: int = 0, acks: int = -1) -> ProduceRequest:
@@ -148,11 +162,9 @@ async def test_nothing_is_counted_where_nobody_asked_for_it(serve: Serve, connec
     assert served.server.http_address is None
 
 
-async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, unused_tcp_port: int) -> None:
+async def test_what_was_asked_and_how_it_went(counted: Counted) -> None:
     """Answered at once, waited for, with errors, and not at all: each is counted, and in time."""
-    served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
-    await client.make_topic("t")
+    served, client = await counted()
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     sent = produce("t", batch([NOW, NOW + 5]))
     response = await client.ask(PRODUCE, 9, sent)
@@ -189,14 +201,8 @@ async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, un
 # -- what a scrape reads -----------------------------------------------------------------------------------------
 
 
-async def test_a_scrape_tells_of_topics_and_partitions(
-    serve: Serve, connect: Connect, unused_tcp_port: int
-) -> None:
-    served = await serve(
-        http_port=str(unused_tcp_port), num_partitions="2", group_state_max_bytes=str(1 << 25)
-    )
-    client = await connect(served)
-    await client.make_topic("t")
+async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None:
+    served, client = await counted(num_partitions="2", group_state_max_bytes=str(1 << 25))
     now_ms = served.broker.clock.now_ms()
     for _ in range(3):
         await client.ask(PRODUCE, 9, produce("t", batch([now_ms - 5000] * 2)))
@@ -230,12 +236,8 @@ async def test_a_scrape_tells_of_topics_and_partitions(
     assert (value(found, "process_open_fds") or 0) > 3
 
 
-async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(
-    serve: Serve, connect: Connect, unused_tcp_port: int
-) -> None:
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="2")
-    client = await connect(served)
-    await client.make_topic("t")
+async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(counted: Counted) -> None:
+    served, client = await counted(num_partitions="2")
     served.broker.clock.hold(NOW)
     await client.ask(PRODUCE, 9, produce("t", batch([NOW - 90_000, NOW - 5_000])))
     found = scraped(served.broker)
@@ -245,11 +247,9 @@ async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(
 
 
 async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
-    await client.make_topic("t")
+    served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
         await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
@@ -275,11 +275,9 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
 
 
 async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
-    await client.make_topic("t")
+    served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
         await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
@@ -307,10 +305,9 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
 
 
 async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_is_counted(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
-    await (await connect(served)).make_topic("t")
+    served, _ = await counted(num_partitions="3")
 
     def told() -> tuple[list[tuple[str, int]], float | None]:
         found = scraped(served.broker)
@@ -335,12 +332,10 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
 
 
 async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collect, "MOST_LAGS", 2)
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
-    client = await connect(served)
-    await client.make_topic("t")
+    served, client = await counted(num_partitions="3")
     member = GroupMember(client)
     for offset in (5, 6):
         assert await member.commit("t", offset, offset, offset) == [0] * 3
@@ -384,10 +379,9 @@ async def test_of_very_many_less_is_told(
 
 
 async def test_a_scrape_ends_at_its_next_step_where_the_broker_stops(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="5")
-    await (await connect(served)).make_topic("t")
+    served, _ = await counted(num_partitions="5")
     monkeypatch.setattr(collect, "STEP_LOGS", 1)
     tallies = served.broker.tallies
     assert tallies is not None
@@ -398,10 +392,9 @@ async def test_a_scrape_ends_at_its_next_step_where_the_broker_stops(
 
 
 async def test_a_log_that_takes_no_writes_is_counted_and_named(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
-    await (await connect(served)).make_topic("t")
+    served, _ = await counted(num_partitions="3")
     broker = served.broker
 
     def told(is_stopping: bool = False) -> tuple[int, dict[str, Any]]:
@@ -516,7 +509,7 @@ def test_recovery_counts_from_several_threads() -> None:
 
 @given(st.lists(st.tuples(st.text(), st.floats(allow_nan=False)), unique_by=lambda each: each[0]))
 def test_any_label_and_number_is_what_prometheus_reads(samples: list[tuple[str, float]]) -> None:
-    metric = table.Metric("m_total", table.COUNTER, ("name",), "What \\it says, 100 % of it.")
+    metric = table.Metric("m_total", table.COUNTER, "What \\it says, 100 % of it.", ("name",))
     exposed = text(metric, [(labels(metric.labels, [name]), number) for name, number in samples])
     assert parsed(exposed) == {("m_total", (("name", name),)): number for name, number in samples}
 
@@ -527,7 +520,7 @@ def test_of_what_nobody_counted_there_is_no_heading() -> None:
 
 
 def test_a_histogram_is_what_prometheus_reads() -> None:
-    metric = table.Metric("h", table.HISTOGRAM, ("api",), "h")
+    metric = table.Metric("h", table.HISTOGRAM, "h", ("api",))
     exposed = histogram(metric, (0.5, 1.0), [(("A",), [1, 2, 4], 9.5)])
     assert parsed(exposed) == {
         ("h_bucket", (("api", "A"), ("le", "0.5"))): 1,
@@ -552,11 +545,9 @@ def test_every_metric_has_a_name_as_prometheus_wants_it() -> None:
 
 
 async def test_every_metric_of_the_table_is_told_and_no_other(
-    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
-    await client.make_topic("t")
+    served, client = await counted()
     await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
     await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
     monkeypatch.setattr(

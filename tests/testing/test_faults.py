@@ -351,7 +351,10 @@ def test_a_leader_epoch_is_raised(
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "times": 0}, "times is 1 or more"),
         ({"api": "heartbeat", "error": "UNKNOWN_SERVER_ERROR", "topic": "t"}, "names no topics"),
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "partition": 1}, "needs its topic"),
-        ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": -1}, "0 or more"),
+        (
+            {"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": -1},
+            "0 to 2147483647",
+        ),
         (
             {"api": "create_topics", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": 0},
             "whole topics",
