@@ -9,6 +9,7 @@ import pytest
 from tests.integration.test_group_handlers import fail_flushes
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.integration.test_group_handlers import delete_topic, fail_flushes, make_topic, versions
 from tidelog.broker.groups import log as log_module
 from tidelog.broker.groups import services, subscriptions, topic_patterns
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -31,9 +32,7 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
 from tidelog.protocol.messages.offset_fetch import (
@@ -43,16 +42,11 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.records.errors import BatchTooLarge
-from tidelog.protocol.wire.api import Api
 
 __all__ = ["connect", "serve"]  # fixtures
 
 NONE = ErrorCode.NONE
 REFUSED = ErrorCode.INVALID_REQUEST
-
-
-def versions(api: Api) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
 
 
 class Member:
@@ -83,21 +77,20 @@ class Member:
         return sorted(index for topic in self.owned for index in topic.partitions)
 
 
-async def make_topic(client: Client, name: str, partitions: int) -> None:
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, configs=[], assignments=[]
-    )
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=9000))
-    assert response.topics[0].error_code == NONE
-
-
-async def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
-    assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
-
-
 async def member(served: Served, connect: Connect, member_id: str = "m", group: str = "g") -> Member:
     return Member(await connect(served), member_id, group)
+
+
+@pytest.fixture
+async def served(serve: Serve) -> Served:
+    """A broker with the options that it has by itself."""
+    return await serve()
+
+
+@pytest.fixture
+async def one(served: Served, connect: Connect) -> Member:
+    """The member `m` of its group `g`, which has not joined yet."""
+    return await member(served, connect)
 
 
 async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
@@ -113,9 +106,7 @@ async def kinds(client: Client) -> dict[str, tuple[str, str]]:
 
 
 @versions(CONSUMER_GROUP_HEARTBEAT)
-async def test_consumer_group_heartbeat(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_consumer_group_heartbeat(served: Served, one: Member, version: int) -> None:
     await make_topic(one.client, "t", 3)
     one.member_id = one.member_id if version else ""
     joined = await one.heartbeat(version)
@@ -133,8 +124,7 @@ async def test_consumer_group_heartbeat(serve: Serve, connect: Connect, version:
 
 
 @versions(CONSUMER_GROUP_DESCRIBE)
-async def test_consumer_group_describe(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
+async def test_consumer_group_describe(served: Served, connect: Connect, version: int) -> None:
     one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
     await make_topic(one.client, "t", 3)
     await one.heartbeat(rack_id="r", server_assignor="range")
@@ -158,17 +148,15 @@ async def test_consumer_group_describe(serve: Serve, connect: Connect, version: 
     assert (await describe(one.client, "", version)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_who_is_a_member_says_which_one(serve: Serve, connect: Connect) -> None:
-    one = await member(await serve(), connect)
+async def test_who_is_a_member_says_which_one(one: Member) -> None:
     one.epoch, one.member_id = 1, ""
     assert (await one.heartbeat(0)).error_code == REFUSED
 
 
 @pytest.mark.parametrize("count", [1, 2000])
 async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    served = await serve()
     seen: list[bytes] = []
     one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
     await one.heartbeat()
@@ -187,10 +175,8 @@ async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
 
 @pytest.mark.parametrize("count", [1, 2000])
 async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answered_on_the_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+    one: Member, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await one.heartbeat()
     owned_of, heartbeat_of = consumer_group_heartbeat.owned_of, ConsumerGroup.consumer_heartbeat
     threads: list[threading.Thread] = []
@@ -211,9 +197,8 @@ async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answer
 
 
 async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
     await make_topic(one.client, "t", 4)
     for each in (one, other, one):
@@ -259,10 +244,8 @@ async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -
     ],
 )
 async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
-    serve: Serve, connect: Connect, said: dict[str, Any], code: ErrorCode
+    served: Served, one: Member, said: dict[str, Any], code: ErrorCode
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     refused = await one.heartbeat(**said)
     assert refused.error_code == code
     assert refused.error_message
@@ -315,10 +298,8 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
 
 
 async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_members_know(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: Member, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     assert (await one.heartbeat()).error_code == NONE
 
     def append(*_: Any, **__: Any) -> None:
@@ -336,11 +317,7 @@ async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Co
     assert (await other.heartbeat()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-async def test_regular_expressions_are_matched_away_from_the_event_loop(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Member) -> None:
     for name in ("ab", "abc", "b"):
         await make_topic(one.client, name, 1)
     await one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="a[bc]+")
@@ -352,8 +329,7 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(
     assert len(one.owned) == 1
 
 
-async def test_topics_that_come_and_go_are_matched_as_they_are(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_topics_that_come_and_go_are_matched_as_they_are(served: Served, connect: Connect) -> None:
     first, second, third = [await member(served, connect, group=group) for group in "abc"]
     said: dict[str, Any] = {"subscribed_topic_names": [], "subscribed_topic_regex": "t.*"}
     await make_topic(first.client, "t1", 1)
@@ -396,11 +372,7 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
     assert (await waiting).error_code == NONE
 
 
-async def test_topics_that_are_made_deleted_and_made_again_are_followed(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_topics_that_are_made_deleted_and_made_again_are_followed(served: Served, one: Member) -> None:
     await one.heartbeat()
     assert one.owned == []
     for partitions in (2, 1):
@@ -414,9 +386,7 @@ async def test_topics_that_are_made_deleted_and_made_again_are_followed(
         assert one.owned == []
 
 
-async def test_partitions_that_are_added_are_read(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_partitions_that_are_added_are_read(one: Member) -> None:
     await make_topic(one.client, "t", 2)
     await one.heartbeat()
     topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
@@ -450,8 +420,7 @@ async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect
     assert (await describe(one.client)).group_epoch == before.group_epoch
 
 
-async def test_members_that_are_silent_are_taken_out_by_the_clock(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served, connect: Connect) -> None:
     clock = served.broker.clock
     clock.hold()
     one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
@@ -468,9 +437,7 @@ async def test_members_that_are_silent_are_taken_out_by_the_clock(serve: Serve, 
     assert one.partitions == [0, 1, 2, 3]
 
 
-async def test_offsets_are_committed_and_told_in_the_members_epoch(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_offsets_are_committed_and_told_in_the_members_epoch(one: Member) -> None:
     await make_topic(one.client, "t", 1)
     await one.heartbeat()
     committer = GroupMember(one.client)
@@ -494,10 +461,8 @@ async def test_offsets_are_committed_and_told_in_the_members_epoch(serve: Serve,
 
 
 async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_classic_one(
-    serve: Serve, connect: Connect
+    serve: Serve, served: Served, one: Member, connect: Connect
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 1)
     await one.heartbeat()
     assert await kinds(one.client) == {"g": ("consumer", "Stable")}
@@ -595,9 +560,8 @@ async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(serve: Serve
     ],
 )
 async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
-    serve: Serve, connect: Connect, option: str, value: str, size_bytes: int
+    served: Served, connect: Connect, option: str, value: str, size_bytes: int
 ) -> None:
-    served = await serve()
     await (await member(served, connect)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
@@ -614,9 +578,8 @@ async def test_where_there_is_no_topic_of_groups_yet_nothing_is_written(serve: S
 
 
 async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     await (await member(served, connect)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
@@ -627,9 +590,8 @@ async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
 
 
 async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     old, liar = await classic(served, connect), await classic(served, connect)
     new = await member(served, connect)
     await make_topic(new.client, "t", 4)
@@ -647,10 +609,9 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
 
 @pytest.mark.parametrize("is_by_topics", [False, True])
 async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
-    serve: Serve, connect: Connect, is_by_topics: bool
+    served: Served, connect: Connect, is_by_topics: bool
 ) -> None:
     """The topics are in its subscription, and stored once more beside it."""
-    served = await serve()
     old, new = await classic(served, connect), await member(served, connect)
     if is_by_topics:
         old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
@@ -664,9 +625,8 @@ async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_a
 
 
 async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stays_classic(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     small, large_one = await classic(served, connect), await classic(served, connect)
     new = await member(served, connect)
     large_one.protocols += large(11)
@@ -682,9 +642,8 @@ async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stay
 
 
 async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     old, new = await classic(served, connect), await member(served, connect)
     await make_topic(new.client, "t", 4)
     await old.join()
@@ -698,9 +657,8 @@ async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_a
 
 
 async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_not_at_all(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     await (await member(served, connect)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
@@ -729,9 +687,8 @@ async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_
 
 
 async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     old, other = await classic(served, connect), await classic(served, connect)
     new = await member(served, connect)
     await old.join()
@@ -743,9 +700,8 @@ async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(
 
 
 async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
     old, new = await classic(served, connect), await member(served, connect)
     await make_topic(new.client, "t", 4)
     await old.join()
@@ -784,10 +740,9 @@ async def test_the_policy_says_which_way_groups_may_go(
 
 
 async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one_of_consumers(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else Kafka, which reads them in this order, has no group any more."""
-    served = await serve()
     new = await member(served, connect)
     old = GroupMember(new.client)
     old.protocols = [("range", written_subscription(["t"]))]
@@ -889,9 +844,8 @@ async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_cl
 
 
 async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_consumer_group_what_it_is(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     new, other, old = (
         await member(served, connect),
         await classic(served, connect),
@@ -915,9 +869,8 @@ async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_co
     ],
 )
 async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_what_it_is(
-    serve: Serve, connect: Connect, said: dict[str, Any], code: ErrorCode
+    served: Served, connect: Connect, said: dict[str, Any], code: ErrorCode
 ) -> None:
-    served = await serve()
     old, new = await classic(served, connect), await member(served, connect)
     await new.heartbeat()
     await new.heartbeat(member_epoch=-1)

@@ -100,6 +100,18 @@ async def member(served: Served, connect: Connect, group: str = "g", **named: An
     return GroupMember(await connect(served), group, **named)
 
 
+@pytest.fixture
+async def served(serve: Serve) -> Served:
+    """A broker with the options that it has by itself."""
+    return await serve()
+
+
+@pytest.fixture
+async def one(served: Served, connect: Connect) -> GroupMember:
+    """A member of its group `g`, which has not joined yet."""
+    return await member(served, connect)
+
+
 async def states(client: Client, version: int = 5) -> dict[str, str]:
     response = await client.ask(LIST_GROUPS, version, ListGroupsRequest())
     assert response.error_code == NONE
@@ -110,8 +122,7 @@ async def states(client: Client, version: int = 5) -> dict[str, str]:
 
 
 @versions(FIND_COORDINATOR)
-async def test_find_coordinator(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
+async def test_find_coordinator(served: Served, connect: Connect, version: int) -> None:
     client = await connect(served)
 
     async def ask(key: str, kind: int = 0) -> Any:
@@ -133,9 +144,7 @@ async def test_find_coordinator(serve: Serve, connect: Connect, version: int) ->
 
 
 @versions(JOIN_GROUP)
-async def test_join_group(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_join_group(one: GroupMember, version: int) -> None:
     response = await one.join(version)
     assert (response.error_code, response.generation_id, response.leader) == (NONE, 1, one.id)
     assert response.protocol_name == "range"
@@ -149,18 +158,16 @@ async def test_join_group(serve: Serve, connect: Connect, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(10))
 async def test_who_has_no_member_id_is_given_one_first_where_it_understands_that(
-    serve: Serve, connect: Connect, version: int
+    one: GroupMember, version: int
 ) -> None:
     """KIP-394: a client whose answer is lost must not leave a member behind that nobody is."""
-    one = await member(await serve(), connect)
     response = await one.client.ask(JOIN_GROUP, version, one.join_request())
     expected = ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else NONE
     assert (response.error_code, bool(response.member_id)) == (expected, True)
 
 
 @versions(SYNC_GROUP)
-async def test_sync_group(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_sync_group(one: GroupMember, version: int) -> None:
     await one.join()
     response = await one.sync(version, **{one.id: b"all"})
     assert (response.error_code, response.assignment) == (NONE, b"all")
@@ -171,8 +178,7 @@ async def test_sync_group(serve: Serve, connect: Connect, version: int) -> None:
     assert (await one.sync(version)).error_code == UNKNOWN
 
 
-async def test_who_syncs_must_say_by_which_protocol_where_it_can(serve: Serve, connect: Connect) -> None:
-    one = await member(await serve(), connect)
+async def test_who_syncs_must_say_by_which_protocol_where_it_can(one: GroupMember) -> None:
     await one.join()
     one.protocol_type = None  # type: ignore[assignment]
     for group in ("g", "no", ""):
@@ -181,8 +187,7 @@ async def test_who_syncs_must_say_by_which_protocol_where_it_can(serve: Serve, c
 
 
 @versions(HEARTBEAT)
-async def test_heartbeat(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_heartbeat(one: GroupMember, version: int) -> None:
     await one.join_and_sync()
     assert await one.heartbeat(version) == NONE
     one.generation = 7
@@ -196,8 +201,7 @@ async def test_heartbeat(serve: Serve, connect: Connect, version: int) -> None:
 
 
 @versions(LEAVE_GROUP)
-async def test_leave_group(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_leave_group(one: GroupMember, version: int) -> None:
     await one.join_and_sync()
     response = await one.leave(version)
     assert response.error_code == NONE
@@ -210,9 +214,10 @@ async def test_leave_group(serve: Serve, connect: Connect, version: int) -> None
     assert (await states(one.client))["g"] == "Empty"
 
 
-async def test_an_operator_removes_static_members_by_their_instances(serve: Serve, connect: Connect) -> None:
+async def test_an_operator_removes_static_members_by_their_instances(
+    served: Served, connect: Connect
+) -> None:
     """KIP-345."""
-    served = await serve()
     one = await member(served, connect, instance="i")
     await one.join_and_sync()
     admin = await connect(served)
@@ -223,8 +228,7 @@ async def test_an_operator_removes_static_members_by_their_instances(serve: Serv
 
 
 @versions(OFFSET_COMMIT)
-async def test_offset_commit(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_offset_commit(one: GroupMember, version: int) -> None:
     await make_topic(one.client, "t", 2)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await one.commit("t", 5, 6, 7, version=version, metadata="m") == [NONE, NONE, unknown]
@@ -243,8 +247,7 @@ async def test_offset_commit(serve: Serve, connect: Connect, version: int) -> No
 
 
 @versions(OFFSET_FETCH)
-async def test_offset_fetch(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_offset_fetch(one: GroupMember, version: int) -> None:
     await make_topic(one.client, "t", 2)
     await make_topic(one.client, "u")
     await one.commit("t", 5, metadata="m")
@@ -265,9 +268,8 @@ async def test_offset_fetch(serve: Serve, connect: Connect, version: int) -> Non
     assert [(each.committed_offset, each.error_code) for each in topic.partitions] == [(-1, NONE)]
 
 
-async def test_a_group_that_is_named_again_and_again_is_told_once(serve: Serve, connect: Connect) -> None:
+async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMember) -> None:
     """An answer of all that a group has committed is large; a request that names a group is not."""
-    one = await member(await serve(), connect)
     await make_topic(one.client, "t")
     await one.commit("t", 5)
     asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
@@ -277,11 +279,8 @@ async def test_a_group_that_is_named_again_and_again_is_told_once(serve: Serve, 
 
 
 @pytest.mark.parametrize("version", [7, 8])
-async def test_a_partition_that_is_named_again_and_again_is_told_once(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_a_partition_that_is_named_again_and_again_is_told_once(one: GroupMember, version: int) -> None:
     """What was committed of it may be kilobytes, and its name is four bytes."""
-    one = await member(await serve(), connect)
     for name in ("t", "u"):
         await make_topic(one.client, name)
         await one.commit(name, 5)
@@ -331,9 +330,8 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert bool(missing.error_message) == (version >= 6)
 
 
-async def test_who_reads_what_is_told_while_a_group_rebalances(serve: Serve, connect: Connect) -> None:
+async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, connect: Connect) -> None:
     """Monitoring would have all of its partitions read by nobody, each time that one joins."""
-    served = await serve()
     one, two = await member(served, connect), await member(served, connect)
 
     async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
@@ -354,8 +352,7 @@ async def test_who_reads_what_is_told_while_a_group_rebalances(serve: Serve, con
 
 
 @versions(LIST_GROUPS)
-async def test_list_groups(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
+async def test_list_groups(served: Served, connect: Connect, version: int) -> None:
     one, other = await member(served, connect), await member(served, connect, "simple")
     await make_topic(one.client, "t")
     await one.join_and_sync()
@@ -403,8 +400,7 @@ async def test_delete_groups(serve: Serve, connect: Connect, version: int) -> No
 
 
 @versions(OFFSET_DELETE)
-async def test_offset_delete(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect)
+async def test_offset_delete(one: GroupMember, version: int) -> None:
     await make_topic(one.client, "t", 2)
     await make_topic(one.client, "read")
     one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x04read\x00\x00\x00\x00")]
@@ -446,9 +442,8 @@ async def loaded(client: Client) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [6_000, 1_800_000])
 async def test_a_session_timeout_may_be_as_short_and_as_long_as_the_bounds(
-    serve: Serve, connect: Connect, timeout_ms: int
+    one: GroupMember, timeout_ms: int
 ) -> None:
-    one = await member(await serve(), connect)
     assert (await one.join(session_timeout_ms=timeout_ms)).error_code == NONE
 
 
@@ -459,17 +454,15 @@ def test_of_a_client_s_name_so_much_is_kept() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 5_999, 1_800_001])
-async def test_session_timeouts_are_bounded(serve: Serve, connect: Connect, timeout_ms: int) -> None:
-    one = await member(await serve(), connect)
+async def test_session_timeouts_are_bounded(one: GroupMember, timeout_ms: int) -> None:
     response = await one.join(session_timeout_ms=timeout_ms)
     assert response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert await states(one.client) == {}
 
 
 async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     one, other = await member(served, connect), await member(served, connect, "other")
     await one.join_and_sync()
     for liar in (other, await member(served, connect)):
@@ -479,8 +472,7 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
     assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].memory.size_bytes
 
 
-async def test_a_protocol_that_is_named_twice_is_known_once(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, connect: Connect) -> None:
     one, liar = await member(served, connect), await member(served, connect)
     await one.join_and_sync()
     liar.protocols = [("x", b""), ("x", b"")]
@@ -500,10 +492,9 @@ async def test_members_belong_to_a_group_that_has_a_name(serve: Serve, connect: 
 
 
 async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
     """As in Kafka, whose strings have no more than 32,767 bytes in any version."""
-    served = await serve()
     one = await member(served, connect, "x" * 32_767)
     await make_topic(one.client, "t")
     await one.join_and_sync()
@@ -525,10 +516,8 @@ async def test_an_instance_whose_name_leaves_no_room_for_an_id_is_refused(
 
 
 async def test_metadata_that_is_too_long_is_refused_and_the_group_goes_on(
-    serve: Serve, connect: Connect
+    served: Served, one: GroupMember
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 2)
     await one.join_and_sync()
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -557,9 +546,8 @@ async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_go
 
 @pytest.mark.parametrize("size", [1 << 20, 10 << 20])
 async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_the_group_goes_on(
-    serve: Serve, connect: Connect, size: int
+    served: Served, connect: Connect, size: int
 ) -> None:
-    served = await serve()
     one, liar = await member(served, connect), await member(served, connect)
     await one.join_and_sync()
     honest, liar.protocols = liar.protocols, [("range", b"x" * size)]
@@ -579,10 +567,8 @@ async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_th
 
 
 async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_on(
-    serve: Serve, connect: Connect
+    served: Served, one: GroupMember
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await one.join()
     refused = await one.sync(**{one.id: b"x" * (10 << 20)})
     assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -590,9 +576,8 @@ async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_o
     assert served.broker.groups.memory.held_bytes < 20_000
 
 
-async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(serve: Serve, connect: Connect) -> None:
+async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served, connect: Connect) -> None:
     """What takes back its offsets does not fit one batch."""
-    served = await serve()
     one = await member(served, connect, "g" * 32_000)
     for topic in ("t", "u"):
         await make_topic(one.client, topic, 30)
@@ -618,10 +603,9 @@ async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
 
 
 async def test_who_commits_for_partitions_of_others_is_taken_at_its_word(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
     """As in Kafka: who reads what is up to the members."""
-    served = await serve()
     one, other = await member(served, connect), await member(served, connect, "other")
     await make_topic(one.client, "t", 2)
     await one.join_and_sync()
@@ -631,8 +615,7 @@ async def test_who_commits_for_partitions_of_others_is_taken_at_its_word(
     assert await one.heartbeat() == NONE
 
 
-async def test_who_never_syncs_is_let_go_by_the_clock(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_who_never_syncs_is_let_go_by_the_clock(served: Served, connect: Connect) -> None:
     one, liar = await member(served, connect), await member(served, connect)
     clock, group = served.broker.clock, served.broker.groups.groups
     clock.hold()
@@ -650,8 +633,7 @@ async def test_who_never_syncs_is_let_go_by_the_clock(serve: Serve, connect: Con
     assert await liar.heartbeat() == UNKNOWN
 
 
-async def test_nobody_else_commits_for_a_group_that_has_members(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_nobody_else_commits_for_a_group_that_has_members(served: Served, connect: Connect) -> None:
     one, simple = await member(served, connect), await member(served, connect)
     await make_topic(one.client, "t")
     await one.join_and_sync()
@@ -678,11 +660,9 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
 
 @pytest.mark.parametrize("joins_as", ["consumer", "classic"])
 async def test_nobody_joins_or_commits_while_a_group_is_deleted(
-    serve: Serve, connect: Connect, joins_as: str
+    served: Served, one: GroupMember, joins_as: str
 ) -> None:
     """A deletion takes several turns: it is either refused, or takes all of the group and nothing of the next one."""
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 300)
     joining = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -717,9 +697,7 @@ async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == NONE
 
 
-async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(served: Served, one: GroupMember) -> None:
     await make_topic(one.client, "t")
     await one.commit("t", 5)
 
@@ -731,24 +709,16 @@ async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(serve: Serve
     assert await one.offsets() == {("t", 0): 5}
 
 
-async def test_who_waits_for_others_when_all_groups_go_is_answered(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one, other = await member(served, connect), await member(served, connect)
+async def test_who_waits_for_others_when_all_groups_go_is_answered(
+    served: Served, one: GroupMember, connect: Connect
+) -> None:
+    other = await member(served, connect)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join(3))
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
     await delete_topic(one.client, OFFSETS_TOPIC)
     assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
     assert served.broker.groups.memory.held_bytes == 0
-
-
-async def test_what_is_forgotten_again_is_so_once(serve: Serve) -> None:
-    groups = (await serve()).broker.groups
-    groups._clean(with_groups=True)
-    groups._clean(with_groups=True)
-    assert groups._must_clean_again
-    await until(lambda: groups._cleaning is None)
-    assert not groups._must_clean_again
 
 
 async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve, connect: Connect) -> None:
@@ -878,10 +848,8 @@ async def test_groups_that_were_read_are_served_in_turns(
 
 
 async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, served: Served, one: GroupMember, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t")
     await one.join_and_sync()
     await one.commit("t", 5)
@@ -915,10 +883,13 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
 
 
 async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve,
+    served: Served,
+    one: GroupMember,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t")
     await one.join_and_sync()
     await one.commit("t", 5)
@@ -946,10 +917,13 @@ async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
 
 
 async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_deleted(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve,
+    served: Served,
+    one: GroupMember,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t")
     await one.commit("t", 5)
     await served.stop()
@@ -1029,11 +1003,9 @@ async def commit_while(
 
 
 async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the next member commits is not written over."""
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 3)
     await one.join_and_sync()
     group = served.broker.groups.groups["g"]
@@ -1043,10 +1015,8 @@ async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
 
 
 async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 3)
     groups = served.broker.groups
     codes = await commit_while(
@@ -1057,10 +1027,8 @@ async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
 
 
 async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_name_now(
-    serve: Serve, connect: Connect
+    serve: Serve, served: Served, one: GroupMember, connect: Connect
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t", 2)
     await make_topic(one.client, "kept")
     await one.commit("t", 5, 6)
@@ -1156,9 +1124,8 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_n
 
 
 async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round_too(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     groups = served.broker.groups
     one, reader = await member(served, connect), await member(served, connect, "reader")
     await make_topic(one.client, "t")
@@ -1173,9 +1140,8 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round
 
 
 async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of_nothing_after_that(
-    serve: Serve, connect: Connect
+    served: Served, connect: Connect
 ) -> None:
-    served = await serve()
     groups = served.broker.groups
     one = await member(served, connect)
     await one.join_and_sync()
@@ -1187,9 +1153,7 @@ async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of
     assert not groups.groups
 
 
-async def test_a_step_of_the_time_of_day_ends_no_session(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_a_step_of_the_time_of_day_ends_no_session(served: Served, one: GroupMember) -> None:
     await one.join_and_sync()
     served.broker.clock._held = (served.broker.clock.now_ms() + DAY_MS, served.broker.clock.monotonic_ms())
     served.broker.clock._tell()
@@ -1197,9 +1161,10 @@ async def test_a_step_of_the_time_of_day_ends_no_session(serve: Serve, connect: 
     served.broker.clock.release()
 
 
-async def test_a_stop_answers_members_that_wait_for_others(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one, other = await member(served, connect), await member(served, connect)
+async def test_a_stop_answers_members_that_wait_for_others(
+    served: Served, one: GroupMember, connect: Connect
+) -> None:
+    other = await member(served, connect)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join())
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -1208,10 +1173,8 @@ async def test_a_stop_answers_members_that_wait_for_others(serve: Serve, connect
 
 
 async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await make_topic(one.client, "t")
     assert await one.commit("t", 5) == [NONE]
     log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
@@ -1223,10 +1186,8 @@ async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
 
 
 async def test_a_group_that_was_left_and_is_not_on_disk_is_not_answered_as_one_that_is(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    one = await member(served, connect)
     await one.join_and_sync()
     fail_flushes(served, monkeypatch)
     assert (await one.leave()).error_code == ErrorCode.NOT_COORDINATOR
@@ -1271,9 +1232,8 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
 
 
 async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten_in_small_batches(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
     one = await member(served, connect, "g" * 32_000)
     await make_topic(one.client, "t", 120)
     group_log, sizes = served.broker.groups.log, []
@@ -1291,9 +1251,7 @@ async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten
     assert sum(sizes) > 2 * 120 * 32_000
 
 
-async def test_no_client_takes_all_groups_away(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_no_client_takes_all_groups_away(one: GroupMember) -> None:
     await make_topic(one.client, "t")
     await one.join_and_sync()
     await one.commit("t", 5)
@@ -1311,9 +1269,7 @@ async def test_no_client_takes_all_groups_away(serve: Serve, connect: Connect) -
     assert await states(one.client) == {"g": "Stable"}
 
 
-async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_when_the_topic_is_deleted_all_groups_are_gone(served: Served, one: GroupMember) -> None:
     await make_topic(one.client, "t")
     await one.join_and_sync()
     await one.commit("t", 5)

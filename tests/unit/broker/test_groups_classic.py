@@ -1,8 +1,7 @@
 """The state machine of a classic group: by itself, with a clock and timers that the test moves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.consumer_groups import CONFIG, FakeLoop, drive
+from tests.support import consumer_groups as support
+from tests.support.consumer_groups import drive
 from tidelog.broker.groups.classic import (
     ANSWERS,
     JOIN_WAIT_MIN_MS,
@@ -24,7 +24,6 @@ from tidelog.broker.groups.classic import (
 from tidelog.broker.groups.classic_member import Joining
 from tidelog.broker.groups.log import Changes
 from tidelog.broker.groups.memory import group_bytes, text_bytes
-from tidelog.broker.groups.services import Replies, Services
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
@@ -35,38 +34,14 @@ NONE, UNKNOWN, REJOIN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.R
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 
 
-@dataclass
-class Timer:
-    due_ms: int
-    callback: Callable[[], None] | None
+class World(support.World):
+    """A disk that answers when the test says so."""
 
-    def cancel(self) -> None:
-        self.callback = None
-
-
-@dataclass
-class World:
-    """What a group is handed: time that passes when the test says so, a disk that answers when it does."""
-
-    now_ms: int = 1_000_000
-    held_bytes: int = group_bytes("g")
-    timers: list[Timer] = field(default_factory=list)
-    stored: list[GroupMetadataValue] = field(default_factory=list)
-    waiting: list[Callable[[ErrorCode], None]] = field(default_factory=list)
-    disk: ErrorCode | None = NONE  # what it answers at once, None to be asked
-
-    def services(self, delay_ms: int = 0, max_size: int = 100) -> Services:
-        config = replace(CONFIG, group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
-        clock: Any = SimpleNamespace(now_ms=lambda: self.now_ms, monotonic_ms=lambda: self.now_ms)
-        here: Any = self
-        loop: Any = FakeLoop()
-        nothing: Any = None
-        return Services(config, clock, here, nothing, here, here, Replies(loop), nothing)
-
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        timer = Timer(self.now_ms + delay_ms, callback)
-        self.timers.append(timer)
-        return timer
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_bytes = group_bytes("g")
+        self.stored: list[GroupMetadataValue] = []
+        self.waiting: list[Callable[[ErrorCode], None]] = []
 
     def store(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
         (written,) = changes.items()
@@ -76,29 +51,11 @@ class World:
         self.stored.append(pair[1])
         self.waiting.append(done)
 
-    def hold(self, _host: str, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
-
     def write(self, code: ErrorCode = NONE) -> None:
         """Have the disk answer all that it was given."""
         waiting, self.waiting = self.waiting, []
         for done in waiting:
             done(code)
-
-    def pass_ms(self, span_ms: int) -> None:
-        """Let time pass, timer by timer."""
-        end_ms = self.now_ms + span_ms
-        while True:
-            due = [timer for timer in self.timers if timer.callback and timer.due_ms <= end_ms]
-            if not due:
-                break
-            first = min(due, key=lambda timer: timer.due_ms)
-            self.now_ms = max(self.now_ms, first.due_ms)
-            callback, first.callback = first.callback, None
-            assert callback is not None
-            callback()
-        self.timers = [timer for timer in self.timers if timer.callback]
-        self.now_ms = end_ms
 
 
 @dataclass
@@ -139,15 +96,36 @@ class Client:
         return self.group.heartbeat(self.id, self.instance, self.generation)
 
 
-def make(world: World, **options: int) -> ClassicGroup:
-    return ClassicGroup("g", world.services(**options))
+def make(world: World, delay_ms: int = 0, max_size: int = 100) -> ClassicGroup:
+    world.configure(group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
+    return ClassicGroup("g", world.services)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def group(world: World) -> ClassicGroup:
+    return make(world)
+
+
+@pytest.fixture
+def a(group: ClassicGroup) -> Client:
+    return Client(group, "a")
+
+
+@pytest.fixture
+def b(group: ClassicGroup) -> Client:
+    return Client(group, "b")
 
 
 def stable(world: World, group: ClassicGroup, *clients: Client) -> None:
     """Bring an empty group to a generation of these members; the first leads."""
     for client in clients:
         client.join()
-    world.pass_ms(0)
+    world.pass_(0)
     assert group.state is State.COMPLETING_REBALANCE
     leader = next(client for client in clients if client.id == group.leader)
     for client in clients:
@@ -166,12 +144,11 @@ def test_every_state_has_an_answer_to_all_that_is_asked() -> None:
     assert set(MOVES) == set(State)
 
 
-def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     a.join()
-    world.pass_ms(0)
+    world.pass_(0)
     assert a.joined is not None
     assert (a.joined.leader, a.joined.protocol_name, a.generation) == (a.id, "range", 1)
     assert [(each.member_id, each.metadata) for each in a.joined.members] == [(a.id, b"r")]
@@ -195,76 +172,72 @@ def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns() 
     assert (a.heartbeat(), b.sync()) == (NONE, b.synced)
 
 
-def test_a_session_that_ends_has_the_others_rebalance() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_a_session_that_ends_has_the_others_rebalance(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     for _ in range(5):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         assert b.heartbeat() == (NONE if group.state is State.STABLE else REJOIN)
     assert (set(group.members), b.heartbeat()) == ({b.id}, REJOIN)
     b.join()
     assert (b.generation, group.leader) == (2, b.id)
 
 
-def test_who_does_not_join_in_time_is_left_behind_and_a_static_member_may_yet_come() -> None:
-    world = World()
-    group = make(world)
+def test_who_does_not_join_in_time_is_left_behind_and_a_static_member_may_yet_come(
+    world: World, group: ClassicGroup
+) -> None:
     a, b, c = Client(group, "a"), Client(group, "b"), Client(group, "c", instance="c")
     stable(world, group, a, b, c)
     a.join()  # the leader: all have to
     for _ in range(9):
-        world.pass_ms(REBALANCE_MS // 10)
+        world.pass_(REBALANCE_MS // 10)
         assert (b.heartbeat(), c.heartbeat(), a.joined) == (REJOIN, REJOIN, None)
-    world.pass_ms(REBALANCE_MS // 10)
+    world.pass_(REBALANCE_MS // 10)
     assert a.joined is not None
     assert [each.member_id for each in a.joined.members] == [a.id, c.id]
     assert b.heartbeat() == UNKNOWN
 
 
-def test_who_has_joined_and_never_syncs_is_let_go() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_has_joined_and_never_syncs_is_let_go(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join()
     b.join()
     a.sync()
     world.write()
     for _ in range(10):
-        world.pass_ms(REBALANCE_MS // 10)
+        world.pass_(REBALANCE_MS // 10)
         a.heartbeat()
         b.heartbeat()
     assert (set(group.members), b.heartbeat(), a.heartbeat()) == ({a.id}, UNKNOWN, REJOIN)
 
 
-def test_a_leader_that_never_syncs_is_let_go_and_the_others_are_told() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_a_leader_that_never_syncs_is_let_go_and_the_others_are_told(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join()
     b.join()
     b.sync()
     for _ in range(10):
-        world.pass_ms(REBALANCE_MS // 10)
+        world.pass_(REBALANCE_MS // 10)
         a.heartbeat()
     assert b.synced is not None
     assert (set(group.members), b.synced.error_code, a.heartbeat()) == ({b.id}, REJOIN, UNKNOWN)
 
 
-def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     refused = a.join(must_know_its_id=True)
     assert refused is not None
     assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert (refused.member_id[:2], group.members, group.is_awaited) == ("a-", {}, True)
     a.id = refused.member_id
     a.join(must_know_its_id=True)
-    world.pass_ms(0)
+    world.pass_(0)
     assert (a.id, group.is_awaited) == (refused.member_id, False)
     a.sync()
     world.write()
@@ -273,7 +246,7 @@ def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it()
     # The others wait for it, but no longer than its session.
     a.join()
     assert a.joined is None
-    world.pass_ms(SESSION_MS)
+    world.pass_(SESSION_MS)
     assert a.joined is not None
     b.id = refused.member_id
     late = b.join()
@@ -287,9 +260,9 @@ def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
     clients = [Client(group, name) for name in "abc"]
     for client in clients:
         client.join()
-        world.pass_ms(2000)
+        world.pass_(2000)
     assert [client.joined for client in clients] == [None] * 3
-    world.pass_ms(3000)
+    world.pass_(3000)
     assert [client.generation for client in clients] == [1, 1, 1]
 
 
@@ -299,19 +272,18 @@ def test_the_first_rebalance_waits_no_longer_than_members_do() -> None:
     clients = [Client(group, name) for name in "abcdef"]
     for client in clients:
         client.join()
-        world.pass_ms(10_000 - 1)
+        world.pass_(10_000 - 1)
     assert [client.joined for client in clients] == [None] * 6
-    world.pass_ms(6)
+    world.pass_(6)
     assert [client.generation for client in clients] == [1] * 6
 
 
-def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     for client in (a, b):
         client.join()
-    world.pass_ms(0)
+    world.pass_(0)
     for client, known in ((a, [a.id, b.id]), (b, [])):
         answered = client.join()
         assert answered is not None
@@ -319,10 +291,9 @@ def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign() -> None:
     assert group.state is State.COMPLETING_REBALANCE
 
 
-def test_who_joins_again_has_the_timeouts_that_it_names() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_joins_again_has_the_timeouts_that_it_names(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join(session_timeout_ms=3 * SESSION_MS, rebalance_timeout_ms=REBALANCE_MS // 2)
     b.join(rebalance_timeout_ms=REBALANCE_MS // 2)
@@ -330,24 +301,23 @@ def test_who_joins_again_has_the_timeouts_that_it_names() -> None:
     b.sync()
     world.write()
     for _ in range(4):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         b.heartbeat()
     assert set(group.members) == {a.id, b.id}
     b.join(protocols=[("range", b"other")], rebalance_timeout_ms=REBALANCE_MS // 2)
     for _ in range(REBALANCE_MS // SESSION_MS):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         a.heartbeat()
     assert (group.generation, set(group.members)) == (3, {b.id})
 
 
-def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told() -> None:
+def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
     a.join()
     b.join()
-    world.pass_ms(0)
+    world.pass_(0)
     assert group.leader == a.id
     a.sync(**{a.id: b"0", b.id: b"1"})
     a.sync(**{a.id: b"1", b.id: b"0"})
@@ -365,28 +335,28 @@ def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_
     assert answered.assignment == b"0"
 
 
-def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time() -> None:
-    world = World()
-    group = make(world)
+def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a", instance="a"), Client(group, "b")
     for client, rebalance_ms in ((a, 0), (b, REBALANCE_MS)):
         client.join(rebalance_timeout_ms=rebalance_ms)
-    world.pass_ms(0)
+    world.pass_(0)
     assert group.leave([(b.id, None)]) == [NONE]
     assert group.state is State.PREPARING_REBALANCE
     began = len(world.timers)
     waits: list[int] = []
     call_later = world.call_later
     world.call_later = lambda delay_ms, callback: (waits.append(delay_ms), call_later(delay_ms, callback))[1]  # type: ignore[method-assign]
-    world.pass_ms(SESSION_MS - 1)
+    world.pass_(SESSION_MS - 1)
     assert began
     assert waits
     assert set(waits) == {JOIN_WAIT_MIN_MS}
 
 
-def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
-    world = World()
-    group = make(world)
+def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a", instance="a"), Client(group, "b", instance="b")
     stable(world, group, a, b)
     again = Client(group, "b", instance="b")
@@ -407,10 +377,10 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -
 
 
 @pytest.mark.parametrize("may_skip", [False, True])
-def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None:
+def test_a_static_leader_that_comes_back_does_not_assign(
+    world: World, group: ClassicGroup, may_skip: bool
+) -> None:
     """Nobody would hear of it (KIP-814)."""
-    world = World()
-    group = make(world)
     a, b = Client(group, "a", instance="a"), Client(group, "b")
     stable(world, group, a, b)
     again = Client(group, "a", instance="a")
@@ -424,70 +394,66 @@ def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None
     assert (group.leader, b.heartbeat()) == (again.id, NONE)
 
 
-def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync(
+    world: World, a: Client, b: Client
+) -> None:
     a.join()
-    world.pass_ms(0)
+    world.pass_(0)
     for _ in range(2 * REBALANCE_MS // SESSION_MS - 1):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         a.heartbeat()
     b.join()
     a.join()
     assert (a.generation, b.generation) == (2, 2)
-    world.pass_ms(SESSION_MS // 2)
+    world.pass_(SESSION_MS // 2)
     assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)
 
 
-def test_who_has_waited_for_long_is_missed_again_once_it_is_answered() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_has_waited_for_long_is_missed_again_once_it_is_answered(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join()
     for _ in range(4):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         b.heartbeat()
     b.join()
     assert (a.generation, b.generation) == (2, 2)
     b.sync()
     for _ in range(4):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         a.heartbeat()
     assert b.synced is None
     a.sync()
     world.write()
     assert b.synced is not None
     for _ in range(2):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         a.heartbeat()
     assert set(group.members) == {a.id}
     a.join()
     assert a.generation == 3
     a.join(protocols=[("range", b"other")])
-    world.pass_ms(SESSION_MS)
+    world.pass_(SESSION_MS)
     assert not group.members
 
 
-def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join()
     for waits in (True, True, True, True, False, False):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         b.heartbeat()
         if waits and world.now_ms >= 1_000_000 + 2 * SESSION_MS:
             b.join()
     assert (group.generation, set(group.members)) == (2, {b.id})
 
 
-def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_what_was_assigned_is_given_back_where_it_holds_no_more(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     members = sum(member.size_bytes for member in group)
     assert group.memory.size_bytes == world.held_bytes == group_bytes("g") + members
@@ -499,26 +465,26 @@ def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
     assert group.memory.size_bytes == world.held_bytes == group_bytes("g") + members - len(b"ab")
 
 
-def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so() -> None:
-    world = World()
-    group = make(world)
+def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a"), Client(group, "b", instance="b")
     a.join()
     b.join()
-    world.pass_ms(0)
+    world.pass_(0)
     b.sync()
     Client(group, "b", instance="b").join()
     assert b.synced is not None
     assert (b.synced.error_code, group.state) == (ErrorCode.FENCED_INSTANCE_ID, State.PREPARING_REBALANCE)
 
 
-def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for_twice() -> None:
-    world = World()
-    group = make(world)
+def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for_twice(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a"), Client(group, "b", instance="b")
     a.join()
     b.join()
-    world.pass_ms(0)
+    world.pass_(0)
     a.sync(**{b.id: b"b"})
     world.write()
     again = Client(group, "b", instance="b")
@@ -527,13 +493,13 @@ def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for
     assert again.generation == 1
     assert (group.members[again.id].client_id, group.members[again.id].client_host) == ("anew", "/elsewhere")
     for _ in range(2 * REBALANCE_MS // SESSION_MS):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         assert (a.heartbeat(), again.heartbeat()) == (NONE, NONE)
 
 
-def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since() -> None:
-    world = World()
-    group = make(world)
+def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a"), Client(group, "b", instance="b")
     stable(world, group, a, b)
     again = Client(group, "b", instance="b")
@@ -546,9 +512,9 @@ def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since() -
     assert (set(group.members), group.state) == ({a.id, again.id}, State.COMPLETING_REBALANCE)
 
 
-def test_a_static_member_that_comes_back_otherwise_has_all_rebalance() -> None:
-    world = World()
-    group = make(world)
+def test_a_static_member_that_comes_back_otherwise_has_all_rebalance(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a", instance="a"), Client(group, "b", protocols=[("sticky", b"s"), ("range", b"r")])
     stable(world, group, a, b)
     assert group.protocol in ("range", "sticky")
@@ -560,9 +526,9 @@ def test_a_static_member_that_comes_back_otherwise_has_all_rebalance() -> None:
     assert group.protocol == other[0][0]
 
 
-def test_a_static_member_whose_return_cannot_be_stored_is_not_a_member() -> None:
-    world = World()
-    group = make(world)
+def test_a_static_member_whose_return_cannot_be_stored_is_not_a_member(
+    world: World, group: ClassicGroup
+) -> None:
     a, b = Client(group, "a"), Client(group, "b", instance="b")
     stable(world, group, a, b)
     again = Client(group, "b", instance="b")
@@ -572,12 +538,9 @@ def test_a_static_member_whose_return_cannot_be_stored_is_not_a_member() -> None
     assert (again.joined.error_code, a.heartbeat()) == (UNKNOWN, REJOIN)
 
 
-def test_what_cannot_be_stored_is_assigned_to_nobody() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_what_cannot_be_stored_is_assigned_to_nobody(world: World, group: ClassicGroup, a: Client) -> None:
     a.join()
-    world.pass_ms(0)
+    world.pass_(0)
     a.sync(**{a.id: b"mine"})
     world.write(ErrorCode.NOT_COORDINATOR)
     assert a.synced is not None
@@ -588,9 +551,9 @@ def test_what_cannot_be_stored_is_assigned_to_nobody() -> None:
     ("protocol_type", "protocols"),
     [("connect", [("range", b"")]), ("consumer", []), ("consumer", [("x", b"")])],
 )
-def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: list[tuple[str, bytes]]) -> None:
-    world = World()
-    group = make(world)
+def test_who_shares_no_protocol_is_refused(
+    world: World, group: ClassicGroup, protocol_type: str, protocols: list[tuple[str, bytes]]
+) -> None:
     stable(world, group, Client(group, "a"))
     refused = Client(group, "b").join(protocol_type=protocol_type, protocols=protocols)
     assert refused is not None
@@ -619,9 +582,7 @@ def test_a_group_that_is_full_takes_nobody_and_keeps_those_it_has() -> None:
     assert (a.generation, b.generation) == (2, 2)
 
 
-def test_members_that_leave_are_named_by_id_or_by_instance() -> None:
-    world = World()
-    group = make(world)
+def test_members_that_leave_are_named_by_id_or_by_instance(world: World, group: ClassicGroup) -> None:
     a, b, c = Client(group, "a"), Client(group, "b", instance="b"), Client(group, "c", instance="c")
     stable(world, group, a, b, c)
     codes = group.leave([(a.id, None), ("", "b"), ("", "who"), ("who", None), (b.id, "c"), (c.id, "who")])
@@ -629,20 +590,14 @@ def test_members_that_leave_are_named_by_id_or_by_instance() -> None:
     assert (set(group.members), c.heartbeat()) == ({c.id}, REJOIN)
 
 
-def test_the_last_one_that_leaves_leaves_an_empty_group() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_the_last_one_that_leaves_leaves_an_empty_group(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     assert group.leave([(a.id, None)]) == [NONE]
     assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
     assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.memory.size_bytes)
 
 
-def test_who_lies_about_its_generation_is_told_so() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_who_lies_about_its_generation_is_told_so(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     a.generation += 1
     synced = a.sync()
@@ -652,10 +607,7 @@ def test_who_lies_about_its_generation_is_told_so() -> None:
     }
 
 
-def test_who_goes_by_another_protocol_does_not_sync() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_who_goes_by_another_protocol_does_not_sync(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     answers: list[SyncGroupResponse] = []
     for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
@@ -663,9 +615,7 @@ def test_who_goes_by_another_protocol_does_not_sync() -> None:
     assert {answer.error_code for answer in answers} == {ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
 
 
-def test_who_may_commit() -> None:
-    world = World()
-    group = make(world)
+def test_who_may_commit(world: World, group: ClassicGroup) -> None:
     may = group.commit_problem
     assert (may("", None, -1), may("who", None, -1), may("who", None, 3)) == (NONE, NONE, UNKNOWN)
     a, b = Client(group, "a"), Client(group, "b", instance="b")
@@ -680,20 +630,16 @@ def test_who_may_commit() -> None:
     assert may(a.id, None, 2) == may("", None, -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_commits_keep_a_member_alive() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_commits_keep_a_member_alive(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     for _ in range(5):
-        world.pass_ms(SESSION_MS - 1)
+        world.pass_(SESSION_MS - 1)
         assert group.commit_problem(a.id, None, a.generation) == NONE
 
 
-def test_who_asks_again_while_it_waits_is_answered_twice() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_asks_again_while_it_waits_is_answered_twice(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     stable(world, group, a, b)
     a.join()
     first: list[JoinGroupResponse] = []
@@ -706,9 +652,7 @@ def test_who_asks_again_while_it_waits_is_answered_twice() -> None:
     assert ([answer.error_code for answer in first], twice) == ([REJOIN], [])
 
 
-def test_a_group_is_restored_as_it_was_stored() -> None:
-    world = World()
-    group = make(world)
+def test_a_group_is_restored_as_it_was_stored(world: World, group: ClassicGroup) -> None:
     a, b = Client(group, "a"), Client(group, "b", instance="b")
     stable(world, group, a, b)
     restored = make(world)
@@ -729,13 +673,13 @@ def test_a_group_is_restored_as_it_was_stored() -> None:
     synced = b.sync()
     assert synced is not None
     assert synced.assignment == b"b"
-    world.pass_ms(SESSION_MS)
+    world.pass_(SESSION_MS)
     assert restored.members == {}
 
 
-def restored(world: World, group: ClassicGroup, **around: int) -> ClassicGroup:
+def restored(world: World, group: ClassicGroup, **options: int) -> ClassicGroup:
     """Return what a restart makes of a group."""
-    again = make(world, **around)
+    again = make(world, **options)
     again.restore(world.stored[-1])
     world.timers.clear()
     again.begin()
@@ -743,19 +687,15 @@ def restored(world: World, group: ClassicGroup, **around: int) -> ClassicGroup:
     return again
 
 
-def test_members_that_do_not_come_back_after_a_restart_are_let_go() -> None:
-    world = World()
-    group = make(world)
+def test_members_that_do_not_come_back_after_a_restart_are_let_go(world: World, group: ClassicGroup) -> None:
     stable(world, group, Client(group, "a"), Client(group, "b"))
     group = restored(world, group)
     assert len(group.members) == 2
-    world.pass_ms(SESSION_MS)
+    world.pass_(SESSION_MS)
     assert group.members == {}
 
 
-def test_a_restart_forgets_neither_protocols_nor_topics() -> None:
-    world = World()
-    group = make(world)
+def test_a_restart_forgets_neither_protocols_nor_topics(world: World, group: ClassicGroup) -> None:
     subscription = b"\x00\x01\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
     a = Client(group, "a", protocols=[("range", subscription)])
     stable(world, group, a)
@@ -766,42 +706,41 @@ def test_a_restart_forgets_neither_protocols_nor_topics() -> None:
     assert group.state is State.PREPARING_REBALANCE
 
 
-def test_since_when_nobody_is_a_member_is_kept_over_a_restart() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_since_when_nobody_is_a_member_is_kept_over_a_restart(
+    world: World, group: ClassicGroup, a: Client
+) -> None:
     stable(world, group, a)
-    world.pass_ms(777)
+    world.pass_(777)
     group.leave([(a.id, None)])
     since_ms = world.now_ms
-    world.pass_ms(SESSION_MS)
+    world.pass_(SESSION_MS)
     assert restored(world, group).unused_since_ms(5) == since_ms
     world.stored[-1].current_state_timestamp = -1  # an old Kafka does not say
     assert restored(world, group).unused_since_ms(5) == 5
 
 
-def test_a_member_of_which_an_old_kafka_wrote_one_timeout_has_it_for_both() -> None:
-    world = World()
-    group = make(world)
+def test_a_member_of_which_an_old_kafka_wrote_one_timeout_has_it_for_both(
+    world: World, group: ClassicGroup
+) -> None:
     stable(world, group, Client(group, "a"))
     world.stored[-1].members[0].rebalance_timeout = 0
     (member,) = restored(world, group)
     assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (SESSION_MS, SESSION_MS)
 
 
-def test_the_protocol_is_the_one_that_most_prefer_of_those_that_all_know() -> None:
-    world = World()
-    group = make(world)
+def test_the_protocol_is_the_one_that_most_prefer_of_those_that_all_know(
+    world: World, group: ClassicGroup
+) -> None:
     best = [("sticky", b"s"), ("range", b"r")]
     for name, protocols in (("a", best[::-1]), ("b", best), ("c", [("own", b""), *best])):
         Client(group, name, protocols=protocols).join()
-    world.pass_ms(0)
+    world.pass_(0)
     assert group.protocol == "sticky"
 
 
-def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last() -> None:
-    world = World()
-    group = make(world)
+def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last(
+    world: World, group: ClassicGroup
+) -> None:
     a, b, c = (Client(group, name) for name in "abc")
     stable(world, group, a, b, c)
     assert restored(world, group, max_size=3).state is State.STABLE
@@ -826,10 +765,7 @@ def test_an_id_that_was_given_out_is_nobody_s_instance() -> None:
     assert (refused.error_code, group.members) == (UNKNOWN, {})
 
 
-def test_an_id_that_was_given_out_is_given_back() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_an_id_that_was_given_out_is_given_back(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     held_bytes = world.held_bytes
     refused = Client(group, "b").join(must_know_its_id=True)
@@ -838,14 +774,11 @@ def test_an_id_that_was_given_out_is_given_back() -> None:
     a.join()
     assert (a.joined, group.leave([(refused.member_id, None)])) == (None, [NONE])
     assert (group.is_awaited, world.held_bytes, a.generation) == (False, held_bytes, 2)
-    world.pass_ms(0)
+    world.pass_(0)
     assert len([timer for timer in world.timers if timer.callback]) == 2, "a session, and the wait for a sync"
 
 
-def test_nothing_is_waited_for_of_those_that_have_left() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_nothing_is_waited_for_of_those_that_have_left(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     b = Client(group, "b")
     b.join()
@@ -855,38 +788,32 @@ def test_nothing_is_waited_for_of_those_that_have_left() -> None:
     a.sync()
     world.write()
     assert len([timer for timer in world.timers if timer.callback]) == 1
-    world.pass_ms(5)
+    world.pass_(5)
     group.leave([(a.id, None)])
     assert [timer for timer in world.timers if timer.callback] == []
     assert (group.state_since_ms, world.stored[-1].current_state_timestamp) == (world.now_ms, world.now_ms)
 
 
-def test_once_all_have_synced_nothing_is_waited_for_but_sessions() -> None:
-    world = World()
-    group = make(world)
+def test_once_all_have_synced_nothing_is_waited_for_but_sessions(world: World, group: ClassicGroup) -> None:
     stable(world, group, Client(group, "a"), Client(group, "b"))
     assert len([timer for timer in world.timers if timer.callback]) == 2
 
 
-def test_who_syncs_is_alive() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_who_syncs_is_alive(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     for _ in range(5):
-        world.pass_ms(SESSION_MS - 1)
+        world.pass_(SESSION_MS - 1)
         assert a.sync() == a.synced
         assert a.synced is not None
         assert a.synced.error_code == NONE
 
 
-def test_who_syncs_again_while_it_waits_is_answered_twice() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_who_syncs_again_while_it_waits_is_answered_twice(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     a.join()
     b.join()
-    world.pass_ms(0)
+    world.pass_(0)
     follower = b if group.leader == a.id else a
     answers: list[SyncGroupResponse] = []
     follower._has_synced = answers.append  # type: ignore[method-assign]
@@ -896,18 +823,13 @@ def test_who_syncs_again_while_it_waits_is_answered_twice() -> None:
     assert [answer.error_code for answer in answers] == [REJOIN]
 
 
-def test_strangers_that_leave_disturb_nobody() -> None:
-    world = World()
-    group = make(world)
-    a = Client(group, "a")
+def test_strangers_that_leave_disturb_nobody(world: World, group: ClassicGroup, a: Client) -> None:
     stable(world, group, a)
     assert group.leave([("who", None)]) == [UNKNOWN]
     assert (group.state, a.heartbeat()) == (State.STABLE, NONE)
 
 
-def test_of_a_group_that_is_gone_nothing_is_left() -> None:
-    world = World()
-    group = make(world)
+def test_of_a_group_that_is_gone_nothing_is_left(world: World, group: ClassicGroup) -> None:
     stable(world, group, Client(group, "a"))
     assert group.deletion_problem(Asked.DELETE_OFFSETS) == NONE
     Client(group, "b").join(must_know_its_id=True)
@@ -917,35 +839,30 @@ def test_of_a_group_that_is_gone_nothing_is_left() -> None:
     assert (group.is_awaited, [timer for timer in world.timers if timer.callback]) == (False, [])
 
 
-def test_who_knows_what_some_members_do_not_is_refused() -> None:
-    world = World()
-    group = make(world)
+def test_who_knows_what_some_members_do_not_is_refused(world: World, group: ClassicGroup) -> None:
     stable(world, group, Client(group, "a"), Client(group, "b", protocols=[("range", b"r")]))
     refused = Client(group, "c", protocols=[("sticky", b"s")]).join()
     assert refused is not None
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     a.join(rebalance_timeout_ms=10 * NEW_MEMBER_MS)
-    world.pass_ms(0)
+    world.pass_(0)
     a.sync()
     world.write()
     b.join()
     for _ in range(2 * NEW_MEMBER_MS // SESSION_MS - 1):
-        world.pass_ms(SESSION_MS // 2)
+        world.pass_(SESSION_MS // 2)
         assert (a.heartbeat(), b.joined) == (REJOIN, None)
-    world.pass_ms(SESSION_MS // 2)
+    world.pass_(SESSION_MS // 2)
     assert b.joined is not None
     assert (b.joined.error_code, set(group.members)) == (UNKNOWN, {a.id})
 
 
-def test_what_its_members_read_is_known_of_consumers_alone() -> None:
-    world = World()
-    group = make(world)
+def test_what_its_members_read_is_known_of_consumers_alone(world: World, group: ClassicGroup) -> None:
     subscription = b"\x00\x01\x00\x00\x00\x02\x00\x01s\x00\x01t\x00\x00\x00\x00"
     a = Client(group, "a", protocols=[("range", subscription)])
     stable(world, group, a)
@@ -959,13 +876,12 @@ def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     assert (group.reads("t"), group.unused_since_ms(5)) == (False, group.state_since_ms)
 
 
-def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves() -> None:
-    world = World()
-    group = make(world)
-    a, b = Client(group, "a"), Client(group, "b")
+def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves(
+    world: World, group: ClassicGroup, a: Client, b: Client
+) -> None:
     a.join()
     b.join()
-    world.pass_ms(0)
+    world.pass_(0)
     leader, other = (a, b) if group.leader == a.id else (b, a)
     other.sync()
     syncing = group.sync(leader.id, None, leader.generation, {other.id: b"yours"})
@@ -1039,7 +955,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(span_ms=st.sampled_from([0, 1, SESSION_MS, REBALANCE_MS]))
     def pass_time(self, span_ms: int) -> None:
-        self.world.pass_ms(span_ms)
+        self.world.pass_(span_ms)
 
     @rule(code=st.sampled_from([NONE, NONE, NONE, ErrorCode.NOT_COORDINATOR]))
     def write(self, code: ErrorCode) -> None:
@@ -1066,7 +982,7 @@ class GroupModel(RuleBasedStateMachine):
         """However it went, the group comes to rest: nobody waits for ever, and nobody stays who is not heard of."""
         for _ in range(10):
             self.world.write()
-            self.world.pass_ms(5 * REBALANCE_MS)
+            self.world.pass_(5 * REBALANCE_MS)
         assert (self.owed, self.group.members, self.group.state) == (0, {}, State.EMPTY)
 
 

@@ -27,7 +27,7 @@ class Groups:
 
     def add(self, group_id: str, *committed_by: str, ago_ms: int = 0, size_bytes: int = 10) -> ClassicGroup:
         """Make a group for the first host; each has committed one offset with so much metadata."""
-        group = ClassicGroup(group_id, self.world.services(), host=committed_by[0])
+        group = ClassicGroup(group_id, self.world.services, host=committed_by[0])
         self.groups[group_id], offsets = group, GroupOffsets()
         at_ms = self.world.now_ms - ago_ms
         for number, host in enumerate(committed_by):
@@ -76,7 +76,7 @@ def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(grou
         group = groups.add(name, "/a", ago_ms=ago_ms * MINUTE_MS)
         member = Client(group, name)
         member.join()
-        groups.world.pass_ms(MINUTE_MS)
+        groups.world.pass_(MINUTE_MS)
         group.leave([(member.id, None)])
     groups.add("recent", "/a", ago_ms=MINUTE_MS)
     groups.add("old", "/a", ago_ms=2 * MINUTE_MS)
