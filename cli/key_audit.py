@@ -18,7 +18,7 @@ from tempfile import TemporaryFile
 from typing import Final, NamedTuple
 
 from tidelog.cli.errors import CommandError
-from tidelog.protocol.records import compression, kernel, key_hashes, message_set, siphash, tally
+from tidelog.protocol.records import compression, kernel, key_hashes, message_set, tally
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import READ_LIMIT_BYTES
 from tidelog.protocol.records.columns import Columns
@@ -207,7 +207,7 @@ class _Audit:
         self._next = max(bounds.committed, bounds.start)
         self._batch = _Batch()
         self._hashes = bytearray()
-        self._secret = secrets.token_bytes(siphash.SECRET_BYTES)  # one for all shares
+        self._secret = secrets.token_bytes(key_hashes.SECRET_BYTES)  # one for all shares
         self._transactions: Transactions | None = None
         self._there = 0  # records and markers among those that were delivered, of one share
 
