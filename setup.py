@@ -18,10 +18,9 @@ COMPILED = (
     "records/key_hashes",
     "records/keys",
     "records/search",
-    "records/siphash",
     "records/tally",
     "records/validate",
-    "wire/maker",
+    "wire/layout",
     "wire/reader",
     "wire/writer",
 )

@@ -1,10 +1,11 @@
-"""Readers and writers against the construct Structs that they come from: `python -m bench.codec`."""
+"""Readers and writers against the construct Structs that judge them in tests: `python -m bench.codec`."""
 
 import statistics
 import timeit
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.constructs import plain, struct_of
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -13,8 +14,6 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.constructs import plain
-from tidelog.protocol.wire.structs import struct_of
 
 ROUNDS = 5
 SECONDS_A_ROUND = 0.2

@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.protocol.records import key_hashes, siphash, tally
+from tidelog.protocol.records import key_hashes, tally
 from tidelog.protocol.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.tally import Share
@@ -217,7 +217,7 @@ class _Audit:
         self._next = max(bounds.committed, bounds.start)
         self._batch = _Batch()
         self._hashes = bytearray()
-        self._secret = secrets.token_bytes(siphash.SECRET_BYTES)  # one for all shares
+        self._secret = secrets.token_bytes(key_hashes.SECRET_BYTES)  # one for all shares
         self._transactions: Transactions | None = None
         self._there = 0  # records and markers among those that were delivered, of one share
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tidelog.protocol.records import batch, kept, kernel, key_hashes, keys, search, siphash, tally, validate
-from tidelog.protocol.wire import maker, reader, writer
+from tidelog.protocol.records import batch, kept, kernel, key_hashes, keys, search, tally, validate
+from tidelog.protocol.wire import layout, reader, writer
 
 __all__ = ["COMPILED"]
 
@@ -16,10 +16,9 @@ COMPILED: Final = not any(
         key_hashes,
         keys,
         search,
-        siphash,
         tally,
         validate,
-        maker,
+        layout,
         reader,
         writer,
     )

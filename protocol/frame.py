@@ -12,6 +12,7 @@ from typing import Any
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import WireError
+from tidelog.protocol.wire.layout import MessageLayout
 from tidelog.protocol.wire.reader import Reader, read_request_header
 from tidelog.protocol.wire.types import Buffer
 
@@ -43,7 +44,7 @@ class _HeaderTags:
     """What is kept of a header's tags: nothing."""
 
 
-_HEADER_TAGS = Reader(_HeaderTags, 0, (), (), True, ())
+_HEADER_TAGS = Reader(MessageLayout(_HeaderTags, 0, (), (), True, ()))
 
 
 def decode_client_id(raw: bytes | None) -> str | None:

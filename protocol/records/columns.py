@@ -3,8 +3,6 @@
 Owns the room for them. Refuses to know what a record is. Invariant: the views are of the block, which stays in place.
 """
 
-from array import array
-
 
 class Columns:
     """Where the parts of each record lie, as columns of int64 that are reused from one batch to the next.
@@ -39,9 +37,7 @@ class Columns:
         capacity = max(capacity, 2 * self.capacity)
         self.capacity = capacity
         self.count = 0
-        self.block = array("q", bytes(9 * 8 * capacity))
-        # The block stays where it is: an array that exports a view cannot be resized.
-        view = memoryview(self.block)
+        view = self.block = memoryview(bytearray(9 * 8 * capacity)).cast("q")
         self.start = view[:capacity]
         self.offset_delta = view[capacity : 2 * capacity]
         self.timestamp_delta = view[2 * capacity : 3 * capacity]
@@ -54,7 +50,7 @@ class Columns:
 
     def check(self, marks: int | None = None) -> None:
         """Raise ValueError where rows that are filled have no room, or more of them are than there are marks."""
-        if self.block.typecode != "q" or not 0 <= self.count <= self.capacity <= len(self.block) // 9:
+        if self.block.format != "q" or not 0 <= self.count <= self.capacity <= len(self.block) // 9:
             raise ValueError(f"{self.count} rows of {self.capacity} in a block of {len(self.block)}")
         if marks is not None and marks < self.count:
             raise ValueError(f"{marks} marks for {self.count} rows")

@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
 
@@ -73,12 +73,10 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     """Decompress one payload; BatchTooLarge above limit_bytes, CorruptBatch where it is none of that codec."""
     if codec == NONE:
         return data
-    if codec == GZIP:
-        return _decompress_gzip(data, limit_bytes)
+    if codec in (GZIP, LZ4):
+        return _decompress_frame(codec, data, limit_bytes)
     if codec == SNAPPY:
-        return _decompress_snappy(data, limit_bytes)
-    if codec == LZ4:
-        return _decompress_lz4(data, limit_bytes)
+        return _joined(_stream_snappy((data,), limit_bytes))
     if codec == ZSTD:
         return _decompress_zstd(data, limit_bytes)
     raise _unsupported(codec)
@@ -92,11 +90,17 @@ def stream(codec: int, pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[B
     """
     if codec == NONE:
         yield from pieces
-        return
-    if codec not in _STREAMS:
+    elif codec in (GZIP, LZ4):
+        yield from _bounded(codec, _stream_frame(codec, _slices(pieces), _CHUNK_BYTES), limit_bytes)
+    elif codec == SNAPPY:
+        yield from _stream_snappy(pieces, limit_bytes)
+    else:
         raise _unsupported(codec)
+
+
+def _bounded(codec: int, pieces: Iterable[bytes], limit_bytes: int) -> Iterator[bytes]:
     left = limit_bytes
-    for piece in _STREAMS[codec](_slices(pieces), limit_bytes):
+    for piece in pieces:
         left -= len(piece)
         if left < 0:
             raise _too_large(codec, limit_bytes)
@@ -127,58 +131,43 @@ def _slices(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
             yield view[at : at + _SLICE_BYTES]
 
 
-def _stream_gzip(slices: Iterable[memoryview], _limit_bytes: int) -> Iterator[bytes]:
-    decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
+def _stream_frame(codec: int, pieces: Iterable[Buffer], chunk_bytes: int) -> Iterator[bytes]:
+    """Decompress one frame of gzip or lz4 and nothing after it, chunk_bytes at a time at most."""
+    decoder: Any
+    if codec == GZIP:
+        decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
+    else:
+        import lz4.frame
+
+        decoder = lz4.frame.LZ4FrameDecompressor()
     try:
-        for part in slices:
+        for piece in pieces:
             if decoder.eof:
-                raise _left_over(GZIP)
-            out = decoder.decompress(part, _CHUNK_BYTES)
+                raise _left_over(codec)
+            out = decoder.decompress(piece, chunk_bytes)
             while out:
                 yield out
                 # There may be more of it within the decoder, even where no input is left.
-                out = decoder.decompress(decoder.unconsumed_tail, _CHUNK_BYTES)
-    except zlib.error as error:
-        raise _corrupt(GZIP, str(error)) from error
+                rest = decoder.unconsumed_tail if codec == GZIP else b""
+                out = b"" if decoder.eof else decoder.decompress(rest, chunk_bytes)
+    except (zlib.error, RuntimeError) as error:
+        raise _corrupt(codec, str(error)) from error
     if not decoder.eof:
-        raise _cut_short(GZIP)
+        raise _cut_short(codec)
     if decoder.unused_data:
-        raise _left_over(GZIP)
+        raise _left_over(codec)
 
 
-def _stream_lz4(slices: Iterable[memoryview], _limit_bytes: int) -> Iterator[bytes]:
-    import lz4.frame
-
-    decoder = lz4.frame.LZ4FrameDecompressor()
-    try:
-        for part in slices:
-            if decoder.eof:
-                raise _left_over(LZ4)
-            out = decoder.decompress(part, max_length=_CHUNK_BYTES)
-            while out:
-                yield out
-                out = b"" if decoder.eof else decoder.decompress(b"", max_length=_CHUNK_BYTES)
-    except RuntimeError as error:
-        raise _corrupt(LZ4, str(error)) from error
-    if not decoder.eof:
-        raise _cut_short(LZ4)
-    if decoder.unused_data:
-        raise _left_over(LZ4)
+def _decompress_frame(codec: int, data: Buffer, limit_bytes: int) -> bytes:
+    # The decoder of lz4 allocates what it is asked for, so ask for what such an input usually gives.
+    chunk_bytes = min(limit_bytes + 1, max(_CHUNK_BYTES, 4 * len(data)))
+    return _joined(_bounded(codec, _stream_frame(codec, (data,), chunk_bytes), limit_bytes))
 
 
-def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
-    decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
-    try:
-        out = decoder.decompress(data, limit_bytes + 1)
-    except zlib.error as error:
-        raise _corrupt(GZIP, str(error)) from error
-    if len(out) > limit_bytes:
-        raise _too_large(GZIP, limit_bytes)
-    if not decoder.eof:
-        raise _cut_short(GZIP)
-    if decoder.unused_data:
-        raise _left_over(GZIP)
-    return out
+def _joined(pieces: Iterable[bytes]) -> bytes:
+    """Return pieces as one; a single one as it is."""
+    parts = list(pieces)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -192,13 +181,31 @@ def _compress_snappy(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
-    return b"".join(_stream_snappy([memoryview(data)], limit_bytes))
+def _stream_snappy(pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[bytes]:
+    """Decompress snappy-java's blocks, or one raw block as librdkafka sends it.
 
+    The decoder allocates the size that a block promises, so that is looked at before.
+    """
+    import snappy
 
-def _stream_snappy(slices: Iterable[memoryview], limit_bytes: int) -> Iterator[bytes]:
-    """Decompress snappy-java's blocks, or one raw block as librdkafka sends it."""
-    return _decompress_snappy_blocks(_snappy_blocks(slices), limit_bytes)
+    left = limit_bytes
+    for block in _snappy_blocks(_slices(pieces)):
+        size = shift = 0
+        for byte in block[:5]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if size > left:
+            raise _too_large(SNAPPY, limit_bytes)
+        if size == 0:
+            # Nobody writes them, and a megabyte of them would take a second to read.
+            raise _corrupt(SNAPPY, "a block is empty")
+        try:
+            yield snappy.uncompress(block)
+        except snappy.UncompressError as error:
+            raise _corrupt(SNAPPY, "a block does not decompress") from error
+        left -= size
 
 
 def _snappy_blocks(slices: Iterable[memoryview]) -> Iterator[bytes]:
@@ -218,55 +225,6 @@ def _snappy_blocks(slices: Iterable[memoryview]) -> Iterator[bytes]:
         raise _cut_short(SNAPPY)
     if not is_framed:
         yield bytes(held)
-
-
-def _decompress_snappy_blocks(blocks: Iterable[bytes], limit_bytes: int) -> Iterator[bytes]:
-    """Decompress raw blocks, each after a look at the size that it promises, which the decoder allocates."""
-    import snappy
-
-    left = limit_bytes
-    for block in blocks:
-        size = shift = 0
-        for byte in block[:5]:
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        if size > left:
-            raise _too_large(SNAPPY, limit_bytes)
-        if size == 0:
-            # Nobody writes them, and a megabyte of them would take a second to read.
-            raise _corrupt(SNAPPY, "a block is empty")
-        try:
-            yield snappy.uncompress(block)
-        except snappy.UncompressError as error:
-            raise _corrupt(SNAPPY, "a block does not decompress") from error
-        left -= size
-
-
-def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
-    import lz4.frame
-
-    decoder = lz4.frame.LZ4FrameDecompressor()
-    parts: list[bytes] = []
-    left = limit_bytes + 1
-    # The decoder allocates what it is asked for, so ask for what such an input usually gives.
-    chunk = max(_CHUNK_BYTES, 4 * len(data))
-    while left > 0 and not decoder.eof:
-        try:
-            part = decoder.decompress(b"" if parts else data, max_length=min(chunk, left))
-        except RuntimeError as error:
-            raise _corrupt(LZ4, str(error)) from error
-        if not part and not decoder.eof:
-            raise _cut_short(LZ4)
-        parts.append(part)
-        left -= len(part)
-        chunk *= 2
-    if left <= 0:
-        raise _too_large(LZ4, limit_bytes)
-    if decoder.unused_data:
-        raise _left_over(LZ4)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _zstd_decoder(window_bytes: int) -> "ZstdDecompressor":
@@ -359,6 +317,3 @@ def _cut_short(codec: int) -> CorruptBatch:
 
 def _left_over(codec: int) -> CorruptBatch:
     return _corrupt(codec, "bytes are left over after it")
-
-
-_STREAMS: Final = {GZIP: _stream_gzip, SNAPPY: _stream_snappy, LZ4: _stream_lz4}

@@ -29,7 +29,6 @@ PIECE_RECORDS: Final = 4096
 
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
-_unpack_prefix = struct.Struct(">qi").unpack_from
 
 # Returns the bytes of an entry from one position in it to another, in pieces; may be called again.
 Read = Callable[[int, int], Iterable[Buffer]]
@@ -46,25 +45,6 @@ class Piece(NamedTuple):
 
 
 _NOTHING: Final = Piece(b"", 0)
-
-
-def convert(
-    data: Buffer, position: int, end: int, magic: int, offset_min: int, limit_bytes: int
-) -> Iterator[Piece]:
-    """Yield what a client that reads formats up to magic takes of each entry that begins in [position, end).
-
-    What it can read passes whole; for all else see `convert_entry`. RecordsError where an entry is cut short, too.
-    """
-    view = memoryview(data)
-    stop = min(end, len(view))
-    while position < stop:
-        size = _size_of(view, position, stop)
-        entry = view[position : position + size]
-        if entry[batch.MAGIC_POSITION] <= magic:
-            yield Piece(entry, size)
-        else:
-            yield from convert_entry(entry, size, whole(entry), magic, offset_min, limit_bytes)
-        position += size
 
 
 def whole(entry: Buffer) -> Read:
@@ -96,23 +76,6 @@ def batch_messages(header: BatchHeader, payload: Buffer) -> Iterator[Message]:
     """Read the records of a batch, which payload is once it is decompressed, as messages; headers are left out."""
     for records, columns in _parts(header, (payload,)):
         yield from _messages(header, records, columns)
-
-
-def _size_of(view: memoryview, position: int, end: int) -> int:
-    """Return the size of the entry at position, which must lie before end."""
-    left = end - position
-    if left < legacy.HEAD_BYTES:
-        raise CorruptBatch(f"entry at position {position} is cut short: {left} bytes are left")
-    _, length = _unpack_prefix(view, position)
-    magic = view[position + batch.MAGIC_POSITION]
-    if magic > batch.MAGIC:
-        raise CorruptBatch(f"entry at position {position}: magic byte {magic} is no message format")
-    least = batch.HEADER_BYTES - batch.PREFIX_BYTES if magic == batch.MAGIC else legacy.LENGTHS_MIN[magic]
-    if length < least or length > left - batch.PREFIX_BYTES:
-        raise CorruptBatch(
-            f"entry at position {position}: its length is {length}, and {left - batch.PREFIX_BYTES} bytes follow"
-        )
-    return int(batch.PREFIX_BYTES + length)
 
 
 # What was written of a piece, None where that is nothing, and the attributes of its wrapper.

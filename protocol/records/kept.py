@@ -11,23 +11,24 @@ The functions that are pure C when compiled say so in their annotations; those o
 checker alone.
 """
 
-import array
-from mmap import mmap
 from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
+from tidelog.protocol.records.buffers import Buffer, writable
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
-    from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
     from cython.cimports.libc.string import memmove  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        integers_of,
+        octets_of,
+    )
+else:
+    from tidelog.protocol.records.buffers import integers_of, octets_of
 
 COMPILED: Final[bool] = bool(cython.compiled)
-
-Buffer = bytes | bytearray | memoryview | mmap
 
 # By how much a record can grow when its timestamp delta becomes another: nine bytes of that, and one of its length.
 GROWTH_BYTES: Final = 10
@@ -83,9 +84,7 @@ class Written(NamedTuple):
     timestamp_delta_min: int
 
 
-def write(
-    data: Buffer, columns: Columns, keep: Buffer, out: bytearray | memoryview | mmap, timestamp_shift: int = 0
-) -> Written:
+def write(data: Buffer, columns: Columns, keep: Buffer, out: Buffer, timestamp_shift: int = 0) -> Written:
     """Copy the records for which keep is not 0 to the start of out, one after another.
 
     With a timestamp_shift each timestamp delta becomes larger by it, else all bytes stay. out needs room for what is
@@ -94,9 +93,7 @@ def write(
     is -1. RecordError where a timestamp delta would leave an int64, a record be too long, or the columns are not those
     of data: what is in out is then void.
     """
-    octets, marks, room = memoryview(data).cast("B"), memoryview(keep).cast("B"), memoryview(out).cast("B")
-    if room.readonly:
-        raise TypeError("what is to be written into is read-only")
+    octets, marks, room = memoryview(data).cast("B"), memoryview(keep).cast("B"), writable(out)
     columns.check(marks.nbytes)
     low = max(_INT64_MIN, _INT64_MIN - timestamp_shift)
     high = min(_INT64_MAX, _INT64_MAX - timestamp_shift)
@@ -129,22 +126,19 @@ def write(
 @cython.cfunc
 @cython.exceptval(check=True)
 @cython.annotation_typing(True)
-def _guarded(data: Buffer, block: array.array, keep: Buffer, out: Buffer, task: _TASK) -> _WRITTEN:
+def _guarded(data: memoryview, block: memoryview, keep: memoryview, out: memoryview, task: _TASK) -> _WRITTEN:
     """Run _write; without the interpreter's lock if it takes long."""
     written: _WRITTEN
     _count, _stride, size, _room, _moves, _shift, _low, _high = task  # type: ignore[attr-defined]
-    if cython.compiled:
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
-        marks: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(keep).buf)
-        room: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(out).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        octets, marks, room, rows = data, keep, out, block
+    octets: cython.p_const_uchar = octets_of(data)
+    columns: cython.p_longlong = integers_of(block)
+    marks: cython.p_const_uchar = octets_of(keep)
+    room: cython.p_uchar = octets_of(out)
     if size < _UNLOCK_BYTES:
-        written = _write(octets, rows, marks, room, task)
+        written = _write(octets, columns, marks, room, task)
     else:
         with cython.nogil:
-            written = _write(octets, rows, marks, room, task)
+            written = _write(octets, columns, marks, room, task)
     return written
 
 

@@ -11,26 +11,25 @@ checker alone. No sum here may leave an int64: those that hostile bytes could pu
 Python's integers.
 """
 
-import array
 from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
+from tidelog.protocol.records.buffers import Buffer
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
-    from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
-    from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
-        Py_buffer,
-        PyBUF_SIMPLE,
-        PyBuffer_Release,
-        PyObject_GetBuffer,
+    from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        integers_of,
+        octets_of,
+        size_of,
+        view_of,
     )
+else:
+    from tidelog.protocol.records.buffers import integers_of, octets_of, size_of, view_of
 
 COMPILED: Final[bool] = bool(cython.compiled)
-
-Buffer = bytes | bytearray | memoryview
 
 # No delta is larger, and no offset delta as large: as the least that is sought it stands for none.
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
@@ -117,8 +116,8 @@ _REASONS: Final = {
 
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
-_NO_ROWS: Final = array.array("q")
-_NO_ENTRIES: Final = array.array("B")
+_NO_ROWS: Final = memoryview(b"").cast("q")
+_NO_ENTRIES: Final = memoryview(b"")
 # What holds any timestamp delta and any offset delta.
 _WIDEST: Final = (8, 4)
 
@@ -196,13 +195,13 @@ def scan_times(
     _check_room(position, end, count)
     if not 1 <= time_bytes <= _WIDEST[0]:
         raise ValueError(f"a time of {time_bytes} bytes")
-    entries = array.array("B", (0,)) * (count * time_bytes)
+    entries = bytearray(count * time_bytes)
     fault, record, at, _, largest, first, smallest = _guarded(
-        data, position, end, end, (count, 0, True, 0, _MOST, 0, time_bytes, 0), _NO_ROWS, entries
+        data, position, end, end, (count, 0, True, 0, _MOST, 0, time_bytes, 0), _NO_ROWS, memoryview(entries)
     )
     if fault != _OK:
         raise _wrong(fault, record, at, count)
-    listed = entries.tobytes() if _fits(data, position, end, largest, smallest, time_bytes) else None
+    listed = bytes(entries) if _fits(data, position, end, largest, smallest, time_bytes) else None
     return largest, first, smallest, listed
 
 
@@ -218,7 +217,7 @@ def times(
     _check_room(position, end, count)
     if not 1 <= time_bytes <= _WIDEST[0] or offset_bytes not in (0, _WIDEST[1]):
         raise ValueError(f"a time of {time_bytes} bytes and an offset of {offset_bytes}")
-    entries = array.array("B", (0,)) * (count * (time_bytes + offset_bytes))
+    entries = bytearray(count * (time_bytes + offset_bytes))
     fault, record, at, next_offset, largest, _, smallest = _guarded(
         data,
         position,
@@ -226,7 +225,7 @@ def times(
         end,
         (count, 0, False, 0, _MOST, 0, time_bytes, offset_bytes),
         _NO_ROWS,
-        entries,
+        memoryview(entries),
     )
     if fault != _OK:
         raise _wrong(fault, record, at, count)
@@ -235,7 +234,7 @@ def times(
         offset_bytes == 0 and next_offset != count
     ):
         return times(data, position, end, count, *_WIDEST)
-    return entries.tobytes(), time_bytes, offset_bytes
+    return bytes(entries), time_bytes, offset_bytes
 
 
 def find_record(
@@ -301,21 +300,16 @@ def _guarded(
     stop: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     task: _TASK,
-    rows: array.array,
-    entries: array.array,
+    rows: memoryview,
+    entries: memoryview,
 ) -> _WALKED:
     """Run _walk_for from position to stop, if data has all that; without the interpreter's lock if it takes long."""
     walked: _WALKED
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-        columns: cython.p_longlong = rows.data.as_longlongs  # type: ignore[attr-defined]
-        listed: cython.p_uchar = entries.data.as_uchars  # type: ignore[attr-defined]
-        size: cython.Py_ssize_t = view.len
-    else:
-        octets, columns, listed = memoryview(data), rows, entries
-        size = octets.nbytes
+    view = view_of(data)
+    octets: cython.p_const_uchar = octets_of(view)
+    size: cython.Py_ssize_t = size_of(view)
+    columns: cython.p_longlong = integers_of(rows)
+    listed: cython.p_uchar = octets_of(entries)
     if stop > size:
         walked = (_RANGE, 0, size, 0, 0, 0, 0)
     elif position < 0 or position > stop:
@@ -325,8 +319,6 @@ def _guarded(
     else:
         with cython.nogil:
             walked = _walk_for(octets, position, stop, end, task, columns, listed)
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
     return walked
 
 

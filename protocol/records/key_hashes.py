@@ -2,39 +2,41 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
 """The hashes of the keys of a batch: of all of them, or a sample of the keys; runs with or without a compiler.
 
-Owns the walk over a batch's keys. Knows bytes only; what hashes are for is its caller's. Invariant: whatever columns
+Owns the walk over a batch's keys and the hash, SipHash-2-4-128 (Aumasson and Bernstein, 2012): without the secret
+nobody can make two keys that have one hash, nor many that begin alike. Knows bytes only. Invariant: whatever columns
 and bytes say, nothing outside the buffers is read or written; compiled or interpreted, answers and errors are the same.
 
 The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
 checker alone.
 """
 
-import array
-from mmap import mmap
+from array import array
 from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
-from tidelog.protocol.records import keys, siphash
+from tidelog.protocol.records.buffers import Buffer, writable
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
-    from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
-    from cython.cimports.tidelog.protocol.records.siphash import hash_key  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        integers_of,
+        octets_of,
+        words_of,
+    )
 else:
-    from tidelog.protocol.records.siphash import hash_key
+    from tidelog.protocol.records.buffers import integers_of, octets_of, words_of
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
-Buffer = bytes | bytearray | memoryview | mmap
-
+SECRET_BYTES: Final = 16
 # The two halves of a hash, each an unsigned 64-bit integer in the machine's byte order.
 HASH_BYTES: Final = 16
 
 # Below this a walk is over before another thread could have used the lock.
 _UNLOCK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
+_UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 
 # the state of the hash once it knows its secret
 _STATE = cython.typedef((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
@@ -54,36 +56,50 @@ class Sampled(NamedTuple):
     keyed_bytes: int
 
 
-def write(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memoryview | mmap) -> None:
+def begin(secret: bytes) -> tuple[int, int, int, int]:
+    """Begin a hash of 128 bits under this secret."""
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret of {len(secret)} bytes: it takes {SECRET_BYTES}")
+    one, other = int.from_bytes(secret[:8], "little"), int.from_bytes(secret[8:], "little")
+    return (
+        one ^ 0x736F6D6570736575,
+        other ^ 0x646F72616E646F6D ^ 0xEE,
+        one ^ 0x6C7967656E657261,
+        other ^ 0x7465646279746573,
+    )
+
+
+def write(secret: bytes, data: Buffer, columns: Columns, out: Buffer) -> None:
     """Write the two halves of the hash of each record's key into out, HASH_BYTES a record; zeros where it has none.
 
     RecordError where the columns are not those of data, ValueError where out has no room: what is in it is then void.
     """
-    room = keys.writable(out)
+    room = writable(out)
     columns.check(room.nbytes // HASH_BYTES)
-    _walked(secret, data, columns, room[: columns.count * HASH_BYTES].cast("Q"), True, 0)
+    _walked(secret, data, columns, room, True, 0)
 
 
-def sample(secret: bytes, data: Buffer, columns: Columns, zeros: int, out: "array.array[int]") -> Sampled:
+def sample(secret: bytes, data: Buffer, columns: Columns, zeros: int, out: "Buffer | array[int]") -> Sampled:
     """Write the first half of the hash of each key whose hash begins with so many bits of zeros, and a size, into out.
 
     The size is that of the record, up to the next one or the end of data, in bytes; 0 of a tombstone. out has two
     unsigned 64-bit integers for each record. RecordError and ValueError as by write.
     """
-    columns.check(len(out) // 2)
-    return _walked(secret, data, columns, memoryview(out), False, 64 - zeros)
+    room = writable(out)
+    columns.check(room.nbytes // HASH_BYTES)
+    return _walked(secret, data, columns, room, False, 64 - zeros)
 
 
 def _walked(
-    secret: bytes, data: Buffer, columns: Columns, out: memoryview, wants_all: bool, bits: int
+    secret: bytes, data: Buffer, columns: Columns, room: memoryview, wants_all: bool, bits: int
 ) -> Sampled:
     octets = memoryview(data).cast("B")
     wrong, hashes, keyed_bytes = _guarded(
         octets,
         columns.block,
-        out,
+        room[: columns.count * HASH_BYTES].cast("Q"),
         (columns.count, columns.capacity, octets.nbytes, wants_all, (1 << bits) - 1),
-        siphash.begin(secret),
+        begin(secret),
     )
     if wrong >= 0:
         raise RecordError(f"record {wrong}: its key lies outside the data", wrong)
@@ -94,7 +110,7 @@ def _walked(
 @cython.exceptval(check=True)
 @cython.annotation_typing(True)
 def _guarded(
-    data: Buffer, block: array.array, out: Buffer, task: _TASK, begun: tuple[int, int, int, int]
+    data: memoryview, block: memoryview, out: memoryview, task: _TASK, begun: tuple[int, int, int, int]
 ) -> _WALKED:
     """Run _walk; without the interpreter's lock if it takes long."""
     walked: _WALKED
@@ -102,20 +118,18 @@ def _guarded(
     b: cython.ulonglong
     c: cython.ulonglong
     d: cython.ulonglong
+    # A compiler can make no such tuple out of one of Python's.
     a, b, c, d = begun
     start: _STATE = (a, b, c, d)
-    count, _stride, _size, _all, _most = task  # type: ignore[attr-defined]
-    if cython.compiled:
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
-        room: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(out).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        octets, room, rows = data, out, block
-    if count < _UNLOCK_RECORDS:
-        walked = _walk(octets, rows, room, task, start)
+    octets: cython.p_const_uchar = octets_of(data)
+    columns: cython.p_longlong = integers_of(block)
+    room: cython.p_ulonglong = words_of(out)
+    count, _stride, size, _all, _most = task  # type: ignore[attr-defined]
+    if count < _UNLOCK_RECORDS and size < _UNLOCK_BYTES:
+        walked = _walk(octets, columns, room, task, start)
     else:
         with cython.nogil:
-            walked = _walk(octets, rows, room, task, start)
+            walked = _walk(octets, columns, room, task, start)
     return walked
 
 
@@ -133,7 +147,6 @@ def _walk(
     """Hash the keys of all records; write down the hashes that are wanted."""
     count, stride, size, wants_all, most = task  # type: ignore[attr-defined]
     a, b, c, d = start  # type: ignore[attr-defined]
-    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
     hashes: cython.Py_ssize_t = 0
     keyed: cython.longlong = 0
     index: cython.Py_ssize_t
@@ -145,7 +158,7 @@ def _walk(
         if length >= 0:
             if key < 0 or length > size or key > size - length:
                 return index, hashes, keyed
-            first, second = hash_key(octets, key, length, a, b, c, d, full)
+            first, second = _hash(octets, key, length, a, b, c, d)
         if wants_all:
             out[2 * index] = first
             out[2 * index + 1] = second
@@ -161,3 +174,81 @@ def _walk(
                 out[2 * hashes + 1] = 0 if columns[6 * stride + index] < 0 else record
                 hashes += 1
     return -1, hashes, keyed
+
+
+# An annotation cannot say to a compiler what it returns.
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.ulonglong, cython.ulonglong))
+@cython.locals(
+    octets=cython.p_const_uchar, at=cython.Py_ssize_t, length=cython.Py_ssize_t,
+    a=cython.ulonglong, b=cython.ulonglong, c=cython.ulonglong, d=cython.ulonglong,
+    word=cython.ulonglong, last=cython.Py_ssize_t, left=cython.int, size=cython.ulonglong, first=cython.ulonglong,
+)  # fmt: skip
+def _hash(octets: memoryview, at: int, length: int, a: int, b: int, c: int, d: int) -> tuple[int, int]:
+    """Hash the length bytes at a position, from what `begin` returns, to the two halves of 128 bits."""
+    last = at + length - (length & 7)
+    while at < last:
+        word = _word(octets, at, 8)
+        a, b, c, d = _round(a, b, c, d ^ word)
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        at += 8
+    left = length & 7
+    if length < 8:
+        word = _word(octets, at, left)
+    else:
+        # The last 8 bytes, less those that are hashed: quicker than one by one.
+        word = _word(octets, at + left - 8, 8) >> 8 >> (56 - 8 * left)
+    size = length & 0xFF
+    word |= size << 56
+    a, b, c, d = _round(a, b, c, d ^ word)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a ^ word, b, c ^ 0xEE, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    first = a ^ b ^ c ^ d
+    a, b, c, d = _round(a, b ^ 0xDD, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    return first, a ^ b ^ c ^ d
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _word(octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
+    """Read size bytes, little-endian."""
+    word: cython.ulonglong = 0
+    index: cython.Py_ssize_t
+    for index in range(size):
+        byte: cython.ulonglong = octets[at + index]
+        word |= byte << 8 * index
+    return word
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong) -> _STATE:
+    """Do one round of SipHash."""
+    # For those whose integers have no end: a compiler takes it out.
+    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
+    a = (a + b) & full
+    b = a ^ ((b << 13 | b >> 51) & full)
+    a = (a << 32 | a >> 32) & full
+    c = (c + d) & full
+    d = c ^ ((d << 16 | d >> 48) & full)
+    a = (a + d) & full
+    d = a ^ ((d << 21 | d >> 43) & full)
+    c = (c + b) & full
+    b = c ^ ((b << 17 | b >> 47) & full)
+    c = (c << 32 | c >> 32) & full
+    return a, b, c, d

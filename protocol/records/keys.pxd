@@ -3,7 +3,6 @@ cdef Py_ssize_t find(
     unsigned long long *entries,
     Py_ssize_t width,
     unsigned long long capacity,
-    Py_ssize_t at,
     unsigned long long first,
     unsigned long long second,
 ) noexcept nogil

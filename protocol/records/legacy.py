@@ -22,8 +22,7 @@ from tidelog.protocol.records.errors import CorruptBatch, InvalidRecord
 
 MAGICS: Final = (0, 1)
 # Offset and length as a batch has them, CRC-32, magic; then attributes and, in v1, the timestamp, then key and value.
-HEAD: Final = struct.Struct(">qiIb")
-HEAD_BYTES: Final = HEAD.size
+HEAD_BYTES: Final = MAGIC_POSITION + 1
 OFFSET_BYTES: Final = 8
 ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
@@ -46,20 +45,6 @@ _unpack_beginning = _BEGINNING.unpack_from
 _unpack_timestamp = _TIMESTAMP.unpack_from
 _unpack_length = _LENGTH.unpack_from
 _new = tuple.__new__
-
-
-class EntryHead(NamedTuple):
-    """The beginning as it stands in the bytes; nothing in it is checked but that it is all there."""
-
-    offset: int
-    length: int
-    crc: int
-    magic: int
-
-    @property
-    def size_bytes(self) -> int:
-        """The whole entry, offset and length included."""
-        return PREFIX_BYTES + self.length
 
 
 class Entry(NamedTuple):
@@ -91,11 +76,6 @@ class Entry(NamedTuple):
     def is_log_append_time(self) -> bool:
         """Whether the timestamp is that of the append; of a wrapper, for all that is in it."""
         return self.magic > 0 and self.attributes & LOG_APPEND_TIME != 0
-
-
-def read_head(data: Buffer, position: int = 0) -> EntryHead:
-    """Read the beginning at position, which must be wholly there."""
-    return EntryHead._make(HEAD.unpack_from(data, position))
 
 
 def read_entry(data: Buffer, position: int, end: int) -> Entry:
@@ -155,7 +135,7 @@ def value_of(data: Buffer, entry: Entry) -> bytes | None:
     return bytes(data[entry.value_position : entry.value_position + entry.value_length])
 
 
-def check_crc(data: Buffer, position: int, head: EntryHead | Entry | BatchHeader) -> bool:
+def check_crc(data: Buffer, position: int, head: Entry | BatchHeader) -> bool:
     """Tell whether the entry at position, which must be wholly there, matches its checksum."""
     # All that follows the checksum.
     start = position + MAGIC_POSITION

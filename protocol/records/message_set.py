@@ -208,15 +208,8 @@ def pack(written: Content, magic: int, attributes: int, level: int | None = None
     """Put messages into a wrapper where the attributes name a codec, and there are any."""
     if not written.data or not attributes & CODEC_MASK:
         return written.data
-    return wrap(written.data, magic, attributes, written.last_offset, written.max_timestamp, level)
-
-
-def wrap(
-    payload: Buffer, magic: int, attributes: int, last_offset: int, timestamp: int, level: int | None = None
-) -> bytes:
-    """Compress messages with the codec of the attributes, and put them into a wrapper."""
-    packed = legacy_codecs.compress(attributes & CODEC_MASK, payload, magic, level)
-    return legacy.encode(magic, attributes, last_offset, timestamp, None, packed)
+    packed = legacy_codecs.compress(attributes & CODEC_MASK, written.data, magic, level)
+    return legacy.encode(magic, attributes, written.last_offset, written.max_timestamp, None, packed)
 
 
 def _last_offset(payload: bytes) -> int:

@@ -11,27 +11,25 @@ The functions that are pure C when compiled say so in their annotations; those o
 checker alone.
 """
 
-from mmap import mmap
 from typing import Final
 from zlib import crc32
 
 import cython  # type: ignore[import-untyped]
 
 from tidelog.protocol.records import batch, legacy
+from tidelog.protocol.records.buffers import Buffer, writable
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
-    from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
-        Py_buffer,
-        PyBUF_SIMPLE,
-        PyBUF_WRITABLE,
-        PyBuffer_Release,
-        PyObject_GetBuffer,
+    from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        octets_of,
+        size_of,
+        view_of,
     )
+else:
+    from tidelog.protocol.records.buffers import octets_of, size_of, view_of
 
 COMPILED: Final[bool] = bool(cython.compiled)
-
-Buffer = bytes | bytearray | memoryview
 
 # Below this a search is over before another thread could have used the lock.
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
@@ -86,7 +84,7 @@ _INT64_MIN: Final = -(1 << 63)
     rest=cython.longlong,
 )
 def find_entry(
-    data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0
+    data: Buffer, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0
 ) -> tuple[int, int, int]:
     """Find the first entry whose key is at least wanted; return its number, its key, and what is after the key.
 
@@ -101,14 +99,9 @@ def find_entry(
     if first < 0:
         raise ValueError(f"entries from position {start} on")
     key = max(_INT64_MIN, min(wanted, _INT64_MAX))
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
-        octets = cython.cast(cython.p_const_uchar, view.buf)
-        size = view.len
-    else:
-        octets = memoryview(data)
-        size = octets.nbytes
+    view = view_of(data)
+    octets = octets_of(view)
+    size = size_of(view)
     count = (size - first) // width if size > first else 0
     number = _bisect(octets, first, count, width, key_width, key)
     key = rest = -1
@@ -116,8 +109,6 @@ def find_entry(
         at = first + number * width
         key = _integer(octets, at, key_width)
         rest = _integer(octets, at + key_width, width - key_width) if width > key_width else 0
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
     return number, key, rest
 
 
@@ -142,33 +133,25 @@ def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> tup
     octets=cython.p_uchar,
     size=cython.Py_ssize_t,
     at=cython.Py_ssize_t,
+    after=cython.Py_ssize_t,
     offset=cython.longlong,
-    length=cython.longlong,
 )
 def number_messages(data: bytearray | memoryview, base_offset: int) -> None:
     """Give each message of an older format, of those that fill data, its offset, from base_offset on; in place.
 
     They are known to be right; what is not whole at the end is left as it is.
     """
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_WRITABLE)
-        octets = cython.cast(cython.p_uchar, view.buf)
-        size = view.len
-    else:
-        octets = memoryview(data)
-        size = octets.nbytes
+    view = writable(data)
+    octets = octets_of(view)
+    size = size_of(view)
     at = 0
     offset = base_offset
-    while size - at >= _PREFIX_BYTES:
-        length = _integer(octets, at + _LENGTH_AT, 4)
-        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
-            break
+    after = _after_message(octets, at, size)
+    while after > at:
         _put(octets, at, 8, offset)
         offset += 1
-        at += _PREFIX_BYTES + length
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
+        at = after
+        after = _after_message(octets, at, size)
 
 
 @cython.locals(
@@ -176,7 +159,6 @@ def number_messages(data: bytearray | memoryview, base_offset: int) -> None:
     size=cython.Py_ssize_t,
     at=cython.Py_ssize_t,
     after=cython.Py_ssize_t,
-    length=cython.longlong,
     time=cython.longlong,
     crc=cython.longlong,
 )
@@ -185,29 +167,19 @@ def stamp_messages(data: bytearray | memoryview, timestamp: int) -> None:
 
     They are known to be right; what is not whole at the end is left as it is.
     """
-    whole = memoryview(data)
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_WRITABLE)
-        octets = cython.cast(cython.p_uchar, view.buf)
-        size = view.len
-    else:
-        octets = whole
-        size = octets.nbytes
+    view = writable(data)
+    octets = octets_of(view)
+    size = size_of(view)
     at = 0
     time = timestamp
-    while size - at >= _LEGACY_TIMESTAMP_AT + 8:
-        length = _integer(octets, at + _LENGTH_AT, 4)
-        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
-            break
-        after = at + _PREFIX_BYTES + length
+    after = _after_message(octets, at, size)
+    while after >= at + _LEGACY_TIMESTAMP_AT + 8:
         octets[at + _ATTRIBUTES_AT] |= _LOG_APPEND_TIME
         _put(octets, at + _LEGACY_TIMESTAMP_AT, 8, time)
-        crc = crc32(whole[at + _MAGIC_AT : after])
+        crc = crc32(view[at + _MAGIC_AT : after])
         _put(octets, at + _CRC_AT, 4, crc)
         at = after
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
+        after = _after_message(octets, at, size)
 
 
 @cython.locals(
@@ -220,7 +192,7 @@ def stamp_messages(data: bytearray | memoryview, timestamp: int) -> None:
     time=cython.longlong,
     largest=cython.longlong,
     smallest=cython.longlong,
-    length=cython.longlong,
+    after=cython.Py_ssize_t,
 )
 def tally_messages(data: Buffer, position: int, stop: int) -> tuple[int, int, int, int, int]:
     """Walk the messages of an older format that begin in [position, stop), which are known to be right.
@@ -228,23 +200,16 @@ def tally_messages(data: Buffer, position: int, stop: int) -> tuple[int, int, in
     Return where the next begins, how many they are, the largest of their timestamps, the number of the first that has
     it, and the smallest; in v0 each timestamp is -1. There must be one.
     """
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
-        octets = cython.cast(cython.p_const_uchar, view.buf)
-        size = view.len
-    else:
-        octets = memoryview(data)
-        size = octets.nbytes
+    view = view_of(data)
+    octets = octets_of(view)
+    size = size_of(view)
     at, end = position, min(stop, size)
     count = first = 0
     largest = smallest = -1
-    while at < end and size - at >= _PREFIX_BYTES + _LEGACY_LENGTH_MIN:
-        length = _integer(octets, at + _LENGTH_AT, 4)
-        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
-            break
+    after = _after_message(octets, at, size)
+    while at < end and after > at:
         time = -1
-        if octets[at + _MAGIC_AT] and length >= _LEGACY_TIMESTAMP_AT + 8 - _PREFIX_BYTES:
+        if octets[at + _MAGIC_AT] and after >= at + _LEGACY_TIMESTAMP_AT + 8:
             time = _integer(octets, at + _LEGACY_TIMESTAMP_AT, 8)
         if count == 0 or time > largest:
             largest = time
@@ -252,9 +217,8 @@ def tally_messages(data: Buffer, position: int, stop: int) -> tuple[int, int, in
         if count == 0 or time < smallest:
             smallest = time
         count += 1
-        at += _PREFIX_BYTES + length
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
+        at = after
+        after = _after_message(octets, at, size)
     return at, count, largest, first, smallest
 
 
@@ -269,14 +233,9 @@ def _search(
 ) -> tuple[int, int]:
     """Run _find; turn its faults into errors."""
     sought: _SOUGHT
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
-        size: cython.Py_ssize_t = view.len
-    else:
-        octets = memoryview(data)
-        size = octets.nbytes
+    view = view_of(data)
+    octets: cython.p_const_uchar = octets_of(view)
+    size: cython.Py_ssize_t = size_of(view)
     if position < 0 or end > size:
         sought = (_RANGE, size)
     elif end - position < _UNLOCK_BYTES:
@@ -288,8 +247,6 @@ def _search(
     found_bytes: cython.longlong = 0
     if fault == _FOUND:
         found_bytes = _PREFIX_BYTES + _integer(octets, at + _LENGTH_AT, 4)
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
     if fault > _RAN_OUT:
         raise RecordError(f"batch at position {at}: {_REASONS[fault]}")
     return at, found_bytes
@@ -358,6 +315,23 @@ def _find(
                 return _FOUND, at
         at += _PREFIX_BYTES + length
     return _RAN_OUT, at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _after_message(
+    octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return the position after a message of an older format; its own where it is not wholly there."""
+    if size - at < _PREFIX_BYTES + _LEGACY_LENGTH_MIN:
+        return at
+    length: cython.longlong = _integer(octets, at + _LENGTH_AT, 4)
+    if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
+        return at
+    return at + _PREFIX_BYTES + length
 
 
 @cython.cfunc

@@ -16,39 +16,39 @@ checker alone.
 """
 
 import array
-from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
-from tidelog.protocol.records import keys
+from tidelog.protocol.records.buffers import Buffer, writable
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError
+from tidelog.protocol.records.keys import check_base, words, wrong_offset
 
 if cython.compiled:
-    from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
-    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        integers_of,
+        size_of,
+        words_of,
+    )
     from cython.cimports.tidelog.protocol.records.keys import find  # type: ignore[import-untyped]
 else:
+    from tidelog.protocol.records.buffers import integers_of, size_of, words_of
     from tidelog.protocol.records.keys import find
 
 COMPILED: Final[bool] = bool(cython.compiled)
-
-Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 40
 # of an entry, 8 bytes each
 _WORDS = cython.declare(cython.Py_ssize_t, ENTRY_BYTES // 8)
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
 
-# how many records, how far columns are apart, how many entries; the batch's base offset, which offsets count: from the
+# how many records, how far columns are apart; the batch's base offset, which offsets count: from the
 # first on and before the second; which keys do: those the second half of whose hash, under a mask, is this
 _TASK = cython.typedef(
     (
         cython.Py_ssize_t,
         cython.Py_ssize_t,
-        cython.ulonglong,
         cython.longlong,
         cython.longlong,
         cython.longlong,
@@ -56,13 +56,9 @@ _TASK = cython.typedef(
         cython.ulonglong,
     )
 )
-# fault, the record where the walk ended, entries added or records that count
-_TALLIED = cython.typedef((cython.int, cython.Py_ssize_t, cython.longlong))
+# whether all offsets are right, the record where the walk ended, entries added or records that count
+_TALLIED = cython.typedef((cython.bint, cython.Py_ssize_t, cython.longlong))
 
-_OK = cython.declare(cython.int, 0)
-_OFFSET = cython.declare(cython.int, 1)
-
-_INT64_MAX: Final = (1 << 63) - 1
 _entry: Final = Struct("=QQQ")
 
 
@@ -92,7 +88,7 @@ ALL: Final = Share()
 
 
 def count(
-    table: bytearray | memoryview | mmap,
+    table: Buffer,
     hashes: Buffer,
     columns: Columns,
     base_offset: int,
@@ -107,58 +103,36 @@ def count(
     key its record and its entry are written into new, one after the other; it has two numbers for each record.
     RecordError where an offset leaves an int64: the table is then void.
     """
-    entries, halves = keys.words(keys.writable(table), ENTRY_BYTES), memoryview(hashes).cast("B").cast("Q")
-    _check(columns, halves, base_offset)
     if len(new) < 2 * columns.count:
         raise ValueError(f"room for {len(new)} numbers, and there may be {2 * columns.count}")
-    fault, record, added = _guarded_count(
+    entries, halves = _buffers(table, hashes, columns, base_offset)
+    is_right, record, added = _count(
         entries,
         halves,
         columns.block,
-        new,
-        (
-            columns.count,
-            columns.capacity,
-            len(entries) // _WORDS,
-            base_offset,
-            offsets.start,
-            offsets.stop,
-            share.mask,
-            share.number,
-        ),
+        memoryview(new),
+        (columns.count, columns.capacity, base_offset, offsets.start, offsets.stop, share.mask, share.number),
         max(0, room),
     )
-    if fault != _OK:
-        raise _wrong(record)
+    if not is_right:
+        raise wrong_offset(record)
     return Tallied(record, added)
 
 
-def deliver(
-    table: bytearray | memoryview | mmap, hashes: Buffer, columns: Columns, base_offset: int, offsets: range
-) -> int:
+def deliver(table: Buffer, hashes: Buffer, columns: Columns, base_offset: int, offsets: range) -> int:
     """Take note that the records of a batch in a range of offsets were delivered, for keys that are in the table.
 
     Return how many lie in the range. RecordError as by count.
     """
-    entries, halves = keys.words(keys.writable(table), ENTRY_BYTES), memoryview(hashes).cast("B").cast("Q")
-    _check(columns, halves, base_offset)
-    fault, record, found = _guarded_deliver(
+    entries, halves = _buffers(table, hashes, columns, base_offset)
+    is_right, record, found = _deliver(
         entries,
         halves,
         columns.block,
-        (
-            columns.count,
-            columns.capacity,
-            len(entries) // _WORDS,
-            base_offset,
-            offsets.start,
-            offsets.stop,
-            0,
-            0,
-        ),
+        (columns.count, columns.capacity, base_offset, offsets.start, offsets.stop, 0, 0),
     )
-    if fault != _OK:
-        raise _wrong(record)
+    if not is_right:
+        raise wrong_offset(record)
     return found
 
 
@@ -168,134 +142,88 @@ def read(table: Buffer, entry: int) -> Count:
     return Count(last - 1, records, delivered - 1)
 
 
-def _check(columns: Columns, halves: memoryview, base_offset: int) -> None:
+def _buffers(
+    table: Buffer, hashes: Buffer, columns: Columns, base_offset: int
+) -> tuple[memoryview, memoryview]:
+    """Return the words of a table and of hashes, checked as the columns are."""
+    entries, halves = words(writable(table), ENTRY_BYTES), memoryview(hashes).cast("B").cast("Q")
     columns.check(halves.nbytes // 16)
-    if not 0 <= base_offset <= _INT64_MAX:
-        raise RecordError(f"a batch cannot begin at offset {base_offset}")
-
-
-def _wrong(record: int) -> RecordError:
-    return RecordError(f"record {record}: its offset is negative or leaves an int64", record)
+    check_base(base_offset)
+    return entries, halves
 
 
 @cython.cfunc
 @cython.exceptval(check=True)
-@cython.annotation_typing(True)
-def _guarded_count(
-    table: Buffer,
-    hashes: Buffer,
-    block: array.array,
-    new: array.array,
-    task: _TASK,
-    room: cython.longlong,
-) -> _TALLIED:
-    """Run _count without the interpreter's lock."""
-    tallied: _TALLIED
-    if cython.compiled:
-        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
-        halves: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(hashes).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-        firsts: cython.p_longlong = new.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        entries, halves, rows, firsts = table, hashes, block, new
-    with cython.nogil:
-        tallied = _count(entries, halves, rows, firsts, task, room)
-    return tallied
-
-
-@cython.cfunc
-@cython.exceptval(check=True)
-@cython.annotation_typing(True)
-def _guarded_deliver(table: Buffer, hashes: Buffer, block: array.array, task: _TASK) -> _TALLIED:
-    """Run _deliver without the interpreter's lock."""
-    tallied: _TALLIED
-    if cython.compiled:
-        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
-        halves: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(hashes).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        entries, halves, rows = table, hashes, block
-    with cython.nogil:
-        tallied = _deliver(entries, halves, rows, task)
-    return tallied
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _count(
-    entries: cython.p_ulonglong,
-    hashes: cython.p_ulonglong,
-    columns: cython.p_longlong,
-    new: cython.p_longlong,
+    table: memoryview,
+    halves: memoryview,
+    block: memoryview,
+    firsts: memoryview,
     task: _TASK,
     room: cython.longlong,
 ) -> _TALLIED:
-    """Do count's work without Python."""
-    count, stride, capacity, base, start, stop, mask, number = task  # type: ignore[attr-defined]
+    """Do count's work, without the interpreter's lock."""
+    count, stride, base, start, stop, mask, number = task  # type: ignore[attr-defined]
+    entries: cython.p_ulonglong = words_of(table)
+    capacity: cython.ulonglong = size_of(table) // ENTRY_BYTES
+    hashes: cython.p_ulonglong = words_of(halves)
+    columns: cython.p_longlong = integers_of(block)
+    new: cython.p_longlong = integers_of(firsts)
     added: cython.longlong = 0
     index: cython.Py_ssize_t
-    for index in range(count):
-        delta: cython.longlong = columns[stride + index]
-        if delta < 0 or delta >= _MOST - base:
-            return _OFFSET, index, added
-        if base + delta < start or base + delta >= stop:
-            continue
-        first: cython.ulonglong = hashes[2 * index]
-        second: cython.ulonglong = hashes[2 * index + 1]
-        if (second & mask) != number:
-            continue
-        at: cython.Py_ssize_t = find(
-            entries, _WORDS, capacity, ((first >> 32) * capacity >> 32) * _WORDS, first, second
-        )
-        if at < 0:
-            return _OK, index, added
-        last: cython.ulonglong = entries[at + 2]
-        offset: cython.ulonglong = base + delta
-        if last == 0:
-            if added >= room:
-                return _OK, index, added
-            new[2 * added] = index
-            new[2 * added + 1] = at // _WORDS
-            added += 1
-            entries[at] = first
-            entries[at + 1] = second
-        if last <= offset:
-            entries[at + 2] = offset + 1
-        entries[at + 3] += 1
-    return _OK, count, added
+    with cython.nogil:
+        for index in range(count):
+            delta: cython.longlong = columns[stride + index]
+            if delta < 0 or delta >= _MOST - base:
+                return False, index, added
+            offset: cython.longlong = base + delta
+            if offset < start or offset >= stop:
+                continue
+            first: cython.ulonglong = hashes[2 * index]
+            second: cython.ulonglong = hashes[2 * index + 1]
+            if (second & mask) != number:
+                continue
+            at: cython.Py_ssize_t = find(entries, _WORDS, capacity, first, second)
+            if at < 0:
+                return True, index, added
+            after: cython.ulonglong = offset + 1
+            if entries[at + 2] == 0:
+                if added >= room:
+                    return True, index, added
+                new[2 * added] = index
+                new[2 * added + 1] = at // _WORDS
+                added += 1
+                entries[at] = first
+                entries[at + 1] = second
+            entries[at + 2] = max(entries[at + 2], after)
+            entries[at + 3] += 1
+    return True, count, added
 
 
 @cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
+@cython.exceptval(check=True)
 @cython.annotation_typing(True)
-def _deliver(
-    entries: cython.p_ulonglong,
-    hashes: cython.p_ulonglong,
-    columns: cython.p_longlong,
-    task: _TASK,
-) -> _TALLIED:
-    """Do deliver's work without Python."""
-    count, stride, capacity, base, start, stop, _mask, _number = task  # type: ignore[attr-defined]
+def _deliver(table: memoryview, halves: memoryview, block: memoryview, task: _TASK) -> _TALLIED:
+    """Do deliver's work, without the interpreter's lock."""
+    count, stride, base, start, stop, _mask, _number = task  # type: ignore[attr-defined]
+    entries: cython.p_ulonglong = words_of(table)
+    capacity: cython.ulonglong = size_of(table) // ENTRY_BYTES
+    hashes: cython.p_ulonglong = words_of(halves)
+    columns: cython.p_longlong = integers_of(block)
     found: cython.longlong = 0
     index: cython.Py_ssize_t
-    for index in range(count):
-        delta: cython.longlong = columns[stride + index]
-        if delta < 0 or delta >= _MOST - base:
-            return _OFFSET, index, found
-        if base + delta < start or base + delta >= stop:
-            continue
-        found += 1
-        first: cython.ulonglong = hashes[2 * index]
-        second: cython.ulonglong = hashes[2 * index + 1]
-        at: cython.Py_ssize_t = find(
-            entries, _WORDS, capacity, ((first >> 32) * capacity >> 32) * _WORDS, first, second
-        )
-        if at < 0 or entries[at + 2] == 0:
-            continue
-        offset: cython.ulonglong = base + delta
-        if entries[at + 4] <= offset:
-            entries[at + 4] = offset + 1
-    return _OK, count, found
+    with cython.nogil:
+        for index in range(count):
+            delta: cython.longlong = columns[stride + index]
+            if delta < 0 or delta >= _MOST - base:
+                return False, index, found
+            offset: cython.longlong = base + delta
+            if offset < start or offset >= stop:
+                continue
+            found += 1
+            at: cython.Py_ssize_t = find(entries, _WORDS, capacity, hashes[2 * index], hashes[2 * index + 1])
+            if at >= 0 and entries[at + 2] > 0:
+                after: cython.ulonglong = offset + 1
+                entries[at + 4] = max(entries[at + 4], after)
+    return True, count, found

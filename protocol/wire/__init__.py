@@ -1,1 +1,1 @@
-"""Declare a message once; derive its construct Struct, its compiled codec, its docs and its tests."""
+"""Declare a message once; derive its compiled codec, its docs and its tests."""

@@ -3,12 +3,8 @@
 Readers and writers are made when a version is first used, because a broker speaks a handful of the versions it knows.
 """
 
-from typing import TYPE_CHECKING
-
+from tidelog.protocol.wire.compiler import Reader, Writer, reader_of, writer_of
 from tidelog.protocol.wire.schema import Versions
-
-if TYPE_CHECKING:
-    from tidelog.protocol.wire.compiler import Reader, Writer
 
 __all__ = ["Api"]
 
@@ -16,19 +12,7 @@ __all__ = ["Api"]
 class Api:
     """One request and its response, in a range of versions."""
 
-    __slots__ = (
-        "_request_readers",
-        "_request_writers",
-        "_response_readers",
-        "_response_writers",
-        "flexible",
-        "key",
-        "max_version",
-        "min_version",
-        "name",
-        "request",
-        "response",
-    )
+    __slots__ = ("flexible", "key", "max_version", "min_version", "name", "request", "response")
 
     def __init__(
         self,
@@ -48,10 +32,6 @@ class Api:
         self.flexible = Versions.parse(flexible)
         self.request = request
         self.response = response
-        self._request_readers: dict[int, Reader] = {}
-        self._request_writers: dict[int, Writer] = {}
-        self._response_readers: dict[int, Reader] = {}
-        self._response_writers: dict[int, Writer] = {}
 
     def __repr__(self) -> str:
         """Name the API and its versions."""
@@ -65,44 +45,24 @@ class Api:
         """Tell whether a version has compact lengths and tagged fields (KIP-482)."""
         return self.flexible.has(version)
 
-    def reader(self, version: int) -> "Reader":
+    def reader(self, version: int) -> Reader:
         """Give the reader of the request."""
-        return self._request_readers.get(version) or self._compile_reader(
-            self._request_readers, self.request, version
-        )
+        return reader_of(self.request, version, self._is_flexible_of(version))
 
-    def writer(self, version: int) -> "Writer":
+    def writer(self, version: int) -> Writer:
         """Give the writer of the response."""
-        return self._response_writers.get(version) or self._compile_writer(
-            self._response_writers, self.response, version
-        )
+        return writer_of(self.response, version, self._is_flexible_of(version))
 
-    def request_writer(self, version: int) -> "Writer":
+    def request_writer(self, version: int) -> Writer:
         """Give the writer of the request: the client's side."""
-        return self._request_writers.get(version) or self._compile_writer(
-            self._request_writers, self.request, version
-        )
+        return writer_of(self.request, version, self._is_flexible_of(version))
 
-    def response_reader(self, version: int) -> "Reader":
+    def response_reader(self, version: int) -> Reader:
         """Give the reader of the response: the client's side."""
-        return self._response_readers.get(version) or self._compile_reader(
-            self._response_readers, self.response, version
-        )
+        return reader_of(self.response, version, self._is_flexible_of(version))
 
-    def _compile_reader(self, cached: "dict[int, Reader]", message: type, version: int) -> "Reader":
-        from tidelog.protocol.wire import compiler  # it imports construct, 50 ms that no import should cost
-
-        self._demand(version)
-        cached[version] = compiler.reader_of(message, version, self.is_flexible(version))
-        return cached[version]
-
-    def _compile_writer(self, cached: "dict[int, Writer]", message: type, version: int) -> "Writer":
-        from tidelog.protocol.wire import compiler
-
-        self._demand(version)
-        cached[version] = compiler.writer_of(message, version, self.is_flexible(version))
-        return cached[version]
-
-    def _demand(self, version: int) -> None:
+    def _is_flexible_of(self, version: int) -> bool:
+        """Tell whether a version is flexible. ValueError where the API has no such version."""
         if not self.supports(version):
             raise ValueError(f"{self.name} has versions {self.min_version}-{self.max_version}, not {version}")
+        return self.is_flexible(version)

@@ -1,29 +1,21 @@
-"""From a message and a version to what reads and what writes it, made when it is first asked for.
+"""From the declaration of a message to what reads and what writes it in one version, made when it is first asked for.
 
-The Struct of `structs` says what the bytes are; this walks it, and knows none of its rules. Invariant: readers and
-writers do to bytes what the Struct does.
+Owns the layout rules: which fields a version has, legacy or compact lengths, what may be null, the tagged section
+(KIP-482).
 """
 
-from collections.abc import Callable
 from functools import cache
+from operator import itemgetter
 from typing import Any, Protocol
 
-from construct import Bytes, FormatField, Renamed  # type: ignore[import-untyped]
-
-from tidelog.protocol.wire.constructs import ArrayOf, Blob, MessageStruct, NullableStruct, TaggedSection, Text
 from tidelog.protocol.wire.errors import CompileError
+from tidelog.protocol.wire.layout import FieldLayout, MessageLayout
 from tidelog.protocol.wire.reader import Reader as MessageReader
-from tidelog.protocol.wire.reader import ReadField
-from tidelog.protocol.wire.schema import Field, default_of
-from tidelog.protocol.wire.structs import struct_of
+from tidelog.protocol.wire.schema import default_of, fields_of
+from tidelog.protocol.wire.types import Array, Fixed, WireType
 from tidelog.protocol.wire.writer import Writer as MessageWriter
-from tidelog.protocol.wire.writer import WrittenField
 
-__all__ = ["Reader", "Writer", "reader_of", "reader_of_struct", "writer_of", "writer_of_struct"]
-
-# What fixes the size of a value: the letters of `struct` that stand in a FormatField.
-_WIDTHS = {"?": 1, "b": 1, "h": 2, "H": 2, "l": 4, "q": 8, "d": 8}
-_UUID_BYTES = 16
+__all__ = ["Reader", "Writer", "reader_of", "writer_of"]
 
 
 class Reader(Protocol):
@@ -51,91 +43,77 @@ class Writer(Protocol):
 @cache
 def reader_of(message: type, version: int, flexible: bool) -> Reader:
     """Make the reader of a message in a version; a `flexible` one has compact lengths and tagged fields (KIP-482)."""
-    read: Reader = reader_of_struct(struct_of(message, version, flexible=flexible)).read
+    read: Reader = MessageReader(_message_layout(message, version, flexible, "")).read
     return read
 
 
 @cache
 def writer_of(message: type, version: int, flexible: bool) -> Writer:
     """Make the writer of a message in a version."""
-    write: Writer = writer_of_struct(struct_of(message, version, flexible=flexible)).write
+    write: Writer = MessageWriter(_message_layout(message, version, flexible, "")).write
     return write
 
 
-def reader_of_struct(struct: MessageStruct, path: str = "") -> Any:
-    """Make the reader of what a Struct says; `path` names the fields that it lies in."""
-
-    def inner(name: str, node: Any, default: Any = None) -> Any:
-        return _field(ReadField, reader_of_struct, name, node, path, default)
-
-    absent = tuple(ReadField(field.name, "", _ABSENT, default=default_of(field)) for field in struct.absent)
-    fields, is_flexible, tagged = _members(struct, inner)
-    return MessageReader(struct.message, struct.version, fields, absent, is_flexible, tagged)
-
-
-def writer_of_struct(struct: MessageStruct, path: str = "") -> Any:
-    """Make the writer of what a Struct says; `path` names the fields that it lies in."""
-
-    def inner(name: str, node: Any, default: Any = None) -> Any:
-        return _field(WrittenField, writer_of_struct, name, node, path, default)
-
-    absent = [field for field in struct.absent if not field.ignorable]
-    refused = tuple(WrittenField(field.name, "", _ABSENT, default=default_of(field)) for field in absent)
-    fields, is_flexible, tagged = _members(struct, inner)
-    return MessageWriter(struct.message, struct.version, fields, refused, is_flexible, tagged)
-
-
-_ABSENT = "-"  # in place of a kind
-
-
-def _members(
-    struct: MessageStruct, field: Callable[..., Any]
-) -> tuple[tuple[Any, ...], bool, tuple[tuple[int, Any], ...]]:
-    """Return what stands in every message, whether tagged fields follow, and those by their tags."""
-    fields: list[Any] = []
-    for member in struct.subcons:
-        if isinstance(member.subcon, TaggedSection):
-            known: dict[int, tuple[Field, Any]] = member.subcon.members
-            tagged = ((tag, field(of.name, node, default_of(of))) for tag, (of, node) in known.items())
-            return tuple(fields), True, tuple(tagged)
-        fields.append(field(member.name, member.subcon))
-    return tuple(fields), False, ()
+def _message_layout(message: type, version: int, flexible: bool, path: str) -> MessageLayout:
+    """Lay out a message; `path` names the fields that it is in."""
+    present: list[FieldLayout] = []
+    absent: list[FieldLayout] = []
+    tagged: list[tuple[int, FieldLayout]] = []
+    for field in fields_of(message):
+        name = field.name
+        if not field.versions.has(version):
+            absent.append(FieldLayout(name, "", "-", ignorable=field.ignorable, default=default_of(field)))
+            continue
+        tag = field.tag if field.tagged.has(version) else None
+        layout = _field_layout(
+            field.type,
+            version,
+            flexible,
+            name,
+            f"{path}.{name}" if path else name,
+            nullable=field.nullable.has(version),
+            default=None if tag is None else default_of(field),
+        )
+        if tag is None:
+            present.append(layout)
+        else:
+            tagged.append((tag, layout))
+    tagged.sort(key=itemgetter(0))
+    return MessageLayout(message, version, tuple(present), tuple(absent), flexible, tuple(tagged))
 
 
-def _field(
-    make: Callable[..., Any], codec_of: Callable[..., Any], name: str, node: Any, outer: str, default: Any
-) -> Any:
-    """Describe a field by its construct."""
-    path = f"{outer}.{name}" if outer and name else outer or name
-    if isinstance(node, FormatField) and node.fmtstr[0] == ">" and node.fmtstr[1] in _WIDTHS:
-        return make(name, path, node.fmtstr[1], default=default)
-    if isinstance(node, Bytes) and node.length == _UUID_BYTES:
-        return make(name, path, "U", default=default)
-    if isinstance(node, Text):
-        return make(name, path, "T", node.compact, node.nullable, default=default)
-    if isinstance(node, Blob):
-        return make(name, path, "V" if node.view else "B", node.compact, node.nullable, default=default)
-    if isinstance(node, MessageStruct):
-        return make(name, path, "M", inner=codec_of(node, path), default=default)
-    if isinstance(node, NullableStruct):
-        return make(name, path, "M", nullable=True, inner=codec_of(node.subcon, path), default=default)
-    if isinstance(node, ArrayOf):
-        least = _least_bytes(node.subcon)
-        if least == 0:
+def _field_layout(
+    type_: WireType,
+    version: int,
+    flexible: bool,
+    name: str,
+    path: str,
+    *,
+    nullable: bool = False,
+    default: Any = None,
+) -> FieldLayout:
+    """Lay out a field, or with no name an element of an array."""
+    if isinstance(type_, Fixed):
+        return FieldLayout(name, path, type_.kind, type_.size_bytes, default=default)
+    if isinstance(type_, type):
+        inner = _message_layout(type_, version, flexible, path)
+        least_bytes = 1 if nullable else inner.least_bytes
+        return FieldLayout(name, path, "M", least_bytes, nullable=nullable, inner=inner, default=default)
+    element = None
+    kind, length_bytes = "A", 4
+    if isinstance(type_, Array):
+        element = _field_layout(type_.element, version, flexible, "", path)
+        if element.least_bytes == 0:
             raise CompileError(f"{path} has elements of no bytes, so nothing bounds its count")
-        element = _field(make, codec_of, "", node.subcon, path, None)
-        return make(name, path, "A", node.compact, node.nullable, least, element, default=default)
-    raise CompileError(f"{path} is a {type(node).__name__}, for which there is no kind of field")
-
-
-def _least_bytes(node: Any) -> int:
-    """Return the fewest bytes that a construct can take, by which the count of an array is bounded."""
-    if isinstance(node, Renamed):
-        return _least_bytes(node.subcon)
-    if isinstance(node, MessageStruct):
-        return sum(map(_least_bytes, node.subcons))
-    if isinstance(node, Text | Blob | ArrayOf) and not node.compact:
-        return 2 if isinstance(node, Text) else 4
-    if isinstance(node, Bytes):
-        return _UUID_BYTES
-    return _WIDTHS[node.fmtstr[1]] if isinstance(node, FormatField) else 1
+    else:
+        kind, length_bytes = type_.kind, type_.length_bytes
+    return FieldLayout(
+        name,
+        path,
+        kind,
+        1 if flexible else length_bytes,
+        compact=flexible,
+        nullable=nullable,
+        element=element,
+        default=default,
+    )

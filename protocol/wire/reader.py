@@ -10,14 +10,12 @@ As in the kernel of records, annotations are for the reader, and the C types sta
 """
 
 import struct
-import sys
 import time
 from typing import Any, Final
 
 import cython  # type: ignore[import-untyped]
 
 from tidelog.protocol.wire.errors import WireError, misfit, too_many
-from tidelog.protocol.wire.maker import offset_of
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
@@ -29,8 +27,16 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-untyped]
     from cython.cimports.cpython.ref import Py_INCREF  # type: ignore[import-untyped]
     from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.wire.layout import (  # type: ignore[import-untyped]
+        FieldLayout,
+        MessageLayout,
+    )
+else:
+    from tidelog.protocol.wire.layout import FieldLayout, MessageLayout
 
-__all__ = ["COMPILED", "MAX_ELEMENTS", "ReadField", "Reader", "read_request_header"]
+    Py_buffer = object
+
+__all__ = ["COMPILED", "MAX_ELEMENTS", "Reader", "read_request_header"]
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -42,62 +48,6 @@ _AT_ONCE = cython.declare(cython.Py_ssize_t, 1024)
 # Kafka's limit for a string, whichever way its length is written.
 _MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
 _MAX_UVARINT_BYTES = cython.declare(cython.int, 5)
-
-# The kinds of fields: the letter of `struct` for those of fixed width.
-_BOOL = cython.declare(cython.int, 63)  # ?
-_INT8 = cython.declare(cython.int, 98)  # b
-_INT16 = cython.declare(cython.int, 104)  # h
-_UINT16 = cython.declare(cython.int, 72)  # H
-_INT32 = cython.declare(cython.int, 108)  # l
-_INT64 = cython.declare(cython.int, 113)  # q
-_UUID = cython.declare(cython.int, 85)  # U
-_TEXT = cython.declare(cython.int, 84)  # T
-_BLOB = cython.declare(cython.int, 66)  # B
-_VIEW = cython.declare(cython.int, 86)  # V
-_ARRAY = cython.declare(cython.int, 65)  # A
-_MESSAGE = cython.declare(cython.int, 77)  # M
-
-
-@cython.final
-@cython.cclass
-class ReadField:
-    """What one field is on the wire, in one version of its message."""
-
-    name = cython.declare(object)
-    path = cython.declare(object)  # its name, after those of the fields that it lies in: for errors
-    kind = cython.declare(cython.int)
-    compact = cython.declare(cython.bint)  # its length is a varint of one more (KIP-482)
-    nullable = cython.declare(cython.bint)
-    default = cython.declare(object)
-    is_list = cython.declare(cython.bint)  # the default, of which each message gets its own
-    least = cython.declare(cython.Py_ssize_t)  # the fewest bytes of an element
-    offset = cython.declare(cython.Py_ssize_t)  # of its slot in an object, in bytes
-    element = cython.declare(object)  # of an array: a ReadField
-    inner = cython.declare(object)  # of a message: its Reader
-
-    def __init__(
-        self,
-        name: str,
-        path: str,
-        kind: str,
-        compact: bool = False,
-        nullable: bool = False,
-        least: int = 0,
-        element: Any = None,
-        inner: Any = None,
-        default: Any = None,
-    ) -> None:
-        """Describe a field; `kind` is its letter in `struct`, or U uuid, T text, B bytes, V view, A array, M object."""
-        self.name = sys.intern(name)
-        self.path = path
-        self.kind = ord(kind)
-        self.compact = compact
-        self.nullable = nullable
-        self.least = least
-        self.element = element
-        self.inner = inner
-        self.default = default
-        self.is_list = type(default) is list
 
 
 @cython.final
@@ -114,6 +64,28 @@ class _Source:
     elements = cython.declare(cython.Py_ssize_t)
     made = cython.declare(cython.Py_ssize_t)
     most = cython.declare(cython.Py_ssize_t)
+    view = cython.declare(Py_buffer)
+
+    def __dealloc__(self) -> None:
+        PyBuffer_Release(cython.address(self.view))
+
+
+@cython.cfunc
+@cython.locals(position=cython.Py_ssize_t, end=cython.Py_ssize_t, source=_Source)
+def _open(buffer: Any, position: int, end: int) -> Any:
+    """Return the bytes of a buffer from a position to an end, or to its own end if that is before."""
+    source = _Source()
+    source.buffer = buffer
+    source.position = position
+    source.elements = source.made = 0
+    if cython.compiled:
+        PyObject_GetBuffer(buffer, cython.address(source.view), PyBUF_SIMPLE)
+        source.octets = cython.cast(cython.p_const_uchar, source.view.buf)
+        source.end = min(end, source.view.len)
+    else:
+        source.octets = memoryview(buffer)[:end]
+        source.end = len(source.octets)
+    return source
 
 
 @cython.final
@@ -121,33 +93,11 @@ class _Source:
 class Reader:
     """Reads the messages of one class in one version."""
 
-    message = cython.declare(object)
-    version = cython.declare(object)
-    fields = cython.declare(tuple)
-    absent = cython.declare(tuple)  # the fields that the version lacks
-    is_flexible = cython.declare(cython.bint)  # ends in a section of tagged fields (KIP-482)
-    tagged = cython.declare(tuple)  # (tag, field), in the order of their tags
+    layout = cython.declare(MessageLayout)
 
-    @cython.locals(field=ReadField)
-    def __init__(
-        self,
-        message: type,
-        version: int,
-        fields: tuple[Any, ...],
-        absent: tuple[Any, ...],
-        is_flexible: bool,
-        tagged: tuple[tuple[int, Any], ...],
-    ) -> None:
-        """Read what consists of these fields."""
-        if cython.compiled:
-            for field in (*fields, *absent, *[known for _, known in tagged]):
-                field.offset = offset_of(message, field.name)
-        self.message = message
-        self.version = version
-        self.fields = fields
-        self.absent = absent
-        self.is_flexible = is_flexible
-        self.tagged = tagged
+    def __init__(self, layout: Any) -> None:
+        """Read what is laid out so."""
+        self.layout = layout
 
     @cython.locals(source=_Source)
     def read(self, buffer: Any, position: int, end: int, most: int = MAX_ELEMENTS) -> tuple[Any, int]:
@@ -156,43 +106,28 @@ class Reader:
         Nothing at or after `end` is touched. The views in the message keep the buffer alive. With more than `most`
         elements and tags over all its arrays it is TooManyElements.
         """
-        source = _Source()
-        source.buffer = buffer
-        source.position = position
-        source.elements = source.made = 0
+        source = _open(buffer, position, end)
         source.most = most
         try:
-            if cython.compiled:
-                view = cython.declare(Py_buffer)
-                PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
-                try:
-                    source.octets = cython.cast(cython.p_const_uchar, view.buf)
-                    source.end = min(end, view.len)
-                    message = _make(self, source)
-                finally:
-                    PyBuffer_Release(cython.address(view))
-            else:
-                source.octets = memoryview(buffer)[:end]
-                source.end = len(source.octets)
-                message = _make(self, source)
+            message = _make(self.layout, source)
         except (IndexError, UnicodeDecodeError) as error:
-            what = f"{self.message.__name__} v{self.version} is cut short or malformed near position"
-            raise WireError(f"{what} {source.position}: {error}") from error
+            what = f"{self.layout.message.__name__} v{self.layout.version} is cut short or malformed near"
+            raise WireError(f"{what} position {source.position}: {error}") from error
         return message, source.position
 
 
 @cython.cfunc
-@cython.locals(reader=Reader, source=_Source, field=ReadField, cls=type)
-def _make(reader: Any, source: Any) -> Any:
+@cython.locals(layout=MessageLayout, source=_Source, field=FieldLayout, cls=type)
+def _make(layout: Any, source: Any) -> Any:
     """Make a message of the bytes that come next."""
-    cls = reader.message
+    cls = layout.message
     message = cls.__new__(cls)
-    for field in reader.absent:
+    for field in layout.absent:
         _fill(message, field, [] if field.is_list else field.default)
-    for field in reader.fields:
+    for field in layout.fields:
         _fill(message, field, _value(field, source))
-    if reader.is_flexible:
-        _take_tags(reader, message, source)
+    if layout.is_flexible:
+        _take_tags(layout, message, source)
     return message
 
 
@@ -200,7 +135,7 @@ def _make(reader: Any, source: Any) -> Any:
 @cython.inline
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=ReadField, place=cython.p_char)
+@cython.locals(field=FieldLayout, place=cython.p_char)
 def _fill(message: Any, field: Any, value: Any) -> int:
     """Give a new object the value of a field, which it has not got yet."""
     if cython.compiled:
@@ -213,21 +148,21 @@ def _fill(message: Any, field: Any, value: Any) -> int:
 
 
 @cython.cfunc
-@cython.locals(field=ReadField, source=_Source, kind=cython.int, size=cython.longlong)
+@cython.locals(field=FieldLayout, source=_Source, kind=cython.Py_UCS4, size=cython.longlong)
 def _value(field: Any, source: Any) -> Any:
     """Read one value."""
     kind = field.kind
-    if kind == _INT32:
+    if kind == "l":
         return _integer(source, 4)
-    if kind == _INT64:
+    if kind == "q":
         return _integer(source, 8)
-    if kind == _INT16:
+    if kind == "h":
         return _integer(source, 2)
-    if kind in (_TEXT, _BLOB, _VIEW):
+    if kind in "TBV":
         return _sized(field, source)
-    if kind == _ARRAY:
+    if kind == "A":
         return _array(field, source)
-    if kind == _MESSAGE:
+    if kind == "M":
         if field.nullable:
             size = _integer(source, 1)
             if size == -1:
@@ -235,13 +170,13 @@ def _value(field: Any, source: Any) -> Any:
             if size != 1:
                 raise misfit(field.path, size, source.position, source.end)
         return _make(field.inner, source)
-    if kind == _INT8:
+    if kind == "b":
         return _integer(source, 1)
-    if kind == _BOOL:
+    if kind == "?":
         return _integer(source, 1) != 0
-    if kind == _UINT16:
+    if kind == "H":
         return _integer(source, 2) & 0xFFFF
-    if kind == _UUID:
+    if kind == "U":
         return bytes(_slice(source, 16))
     return struct.unpack(">d", _slice(source, 8))[0]
 
@@ -330,27 +265,27 @@ def _uvarint(source: Any) -> int:
 @cython.cfunc
 @cython.returns(cython.longlong)
 @cython.exceptval(-2, check=True)
-@cython.locals(field=ReadField, source=_Source)
+@cython.locals(field=FieldLayout, source=_Source)
 def _length(field: Any, source: Any) -> int:
     """Read a length or count; -1 stands for null."""
     if field.compact:
         return _uvarint(source) - 1
-    return _integer(source, 2 if field.kind == _TEXT else 4)
+    return _integer(source, 2 if field.kind == "T" else 4)
 
 
 @cython.cfunc
-@cython.locals(field=ReadField, source=_Source, size=cython.longlong, at=cython.Py_ssize_t)
+@cython.locals(field=FieldLayout, source=_Source, size=cython.longlong, at=cython.Py_ssize_t)
 def _sized(field: Any, source: Any) -> Any:
     """Read what stands after its length."""
     size = _length(field, source)
     at = source.position
     if size == -1 and field.nullable:
         return None
-    if field.kind == _TEXT and size > _MAX_STRING_BYTES:
+    if field.kind == "T" and size > _MAX_STRING_BYTES:
         raise WireError(f"string of {size} bytes at position {at}: at most {_MAX_STRING_BYTES} are allowed")
     if size < 0 or size > source.end - at:
         raise misfit(field.path, size, at, source.end)
-    if field.kind == _TEXT:
+    if field.kind == "T":
         if cython.compiled:
             text = PyUnicode_DecodeUTF8(
                 cython.cast(cython.p_const_char, source.octets + at), size, cython.NULL
@@ -359,7 +294,7 @@ def _sized(field: Any, source: Any) -> Any:
             text = str(source.octets[at : at + size], "utf-8")
         source.position = at + size
         return text
-    if field.kind == _BLOB:
+    if field.kind == "B":
         return _slice(source, size)
     source.position = at + size
     if type(source.buffer) is not memoryview:
@@ -368,21 +303,21 @@ def _sized(field: Any, source: Any) -> Any:
 
 
 @cython.cfunc
-@cython.locals(field=ReadField, element=ReadField, source=_Source, count=cython.longlong)
+@cython.locals(field=FieldLayout, element=FieldLayout, source=_Source, count=cython.longlong)
 def _array(field: Any, source: Any) -> Any:
     """Read an array, its count bounded by the bytes that are left."""
     count = _length(field, source)
     if count == -1 and field.nullable:
         return None
-    if count < 0 or count > (source.end - source.position) // field.least:
-        raise misfit(field.path, count, source.position, source.end)
     element = field.element
+    if count < 0 or count > (source.end - source.position) // element.least_bytes:
+        raise misfit(field.path, count, source.position, source.end)
     _count(source, count)
     return [_element(element, source) for _ in range(count)]
 
 
 @cython.cfunc
-@cython.locals(field=ReadField, source=_Source)
+@cython.locals(field=FieldLayout, source=_Source)
 def _element(field: Any, source: Any) -> Any:
     """Read one element of an array, and after many let other threads go on."""
     source.made += 1
@@ -408,18 +343,18 @@ def _count(source: Any, count: int) -> int:
 @cython.returns(cython.int)
 @cython.exceptval(-1)
 @cython.locals(
-    reader=Reader,
+    layout=MessageLayout,
     source=_Source,
-    field=ReadField,
+    field=FieldLayout,
     count=cython.longlong,
     _=cython.longlong,
     tag=cython.longlong,
     size=cython.longlong,
     end=cython.Py_ssize_t,
 )
-def _take_tags(reader: Any, message: Any, source: Any) -> int:
+def _take_tags(layout: Any, message: Any, source: Any) -> int:
     """Read the tagged section: defaults first, then whatever is there; unknown tags are passed over."""
-    for _, field in reader.tagged:
+    for _, field in layout.tagged:
         _fill(message, field, [] if field.is_list else field.default)
     count = _uvarint(source)
     if count:
@@ -430,7 +365,7 @@ def _take_tags(reader: Any, message: Any, source: Any) -> int:
         if size > source.end - source.position:
             raise misfit("tagged field", size, source.position, source.end)
         end = source.position + size
-        for known, field in reader.tagged:
+        for known, field in layout.tagged:
             if known == tag:
                 setattr(message, field.name, _value(field, source))
                 if source.position != end:
@@ -444,44 +379,22 @@ def _take_tags(reader: Any, message: Any, source: Any) -> int:
 _HEADER_BYTES = cython.declare(cython.Py_ssize_t, 10)
 
 
-@cython.locals(
-    source=_Source,
-    at=cython.Py_ssize_t,
-    stop=cython.Py_ssize_t,
-    key=cython.longlong,
-    correlation_id=cython.longlong,
-    size=cython.longlong,
-)
+@cython.locals(source=_Source, key=cython.longlong, correlation_id=cython.longlong, size=cython.longlong)
 def read_request_header(buffer: Any, position: int, end: int) -> tuple[int, int, bytes | None, int]:
     """Read what all request headers begin with: API key, version, correlation id and client id.
 
     Return key and version as one number (key << 16 | version), the correlation id, the client id's bytes or None, and
     the position after it: of the header's tags where the version is flexible, of the body where it is not.
     """
-    source = _Source()
-    at, stop = position, end
-    if stop - at < _HEADER_BYTES:
-        raise WireError(f"a request of {stop - at} bytes: its header alone has {_HEADER_BYTES} or more")
-    source.position = at
-    source.end = stop
-    if cython.compiled:
-        view = cython.declare(Py_buffer)
-        PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
-        source.octets = cython.cast(cython.p_const_uchar, view.buf)
-        source.end = min(stop, view.len)
-    else:
-        source.octets = memoryview(buffer)[:end]
-        source.end = len(source.octets)
-    try:
-        key = _integer(source, 4) & 0xFFFFFFFF
-        correlation_id = _integer(source, 4)
-        size = _integer(source, 2)
-        client_id = None
-        if size >= 0:
-            if size > source.end - source.position:
-                raise misfit("client id", size, source.position, source.end)
-            client_id = _slice(source, size)
-    finally:
-        if cython.compiled:
-            PyBuffer_Release(cython.address(view))
+    if end - position < _HEADER_BYTES:
+        raise WireError(f"a request of {end - position} bytes: its header alone has {_HEADER_BYTES} or more")
+    source = _open(buffer, position, end)
+    key = _integer(source, 4) & 0xFFFFFFFF
+    correlation_id = _integer(source, 4)
+    size = _integer(source, 2)
+    client_id = None
+    if size >= 0:
+        if size > source.end - source.position:
+            raise misfit("client id", size, source.position, source.end)
+        client_id = _slice(source, size)
     return key, correlation_id, client_id, source.position

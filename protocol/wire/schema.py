@@ -4,7 +4,7 @@ One class stands for all versions of a message, as in Kafka's own definitions. O
 plain Python class made of it (slots, keyword-only constructor, equality, repr); knows nothing of bytes.
 
 The class is made here and not by `dataclasses`, which executes four functions a class at import, 60 ms for the
-messages of a broker; its constructor is `maker`'s.
+messages of a broker; its constructor is in `layout`.
 
 Invariant: a default is shared by every object that takes it, unless it is a list. Build messages, do not
 change the nested message that a default gave you.
@@ -13,7 +13,7 @@ change the nested message that a default gave you.
 import re
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from tidelog.protocol.wire.maker import Slot, construct_by_keywords, initialize
+from tidelog.protocol.wire.layout import Slot, construct_by_keywords, initialize
 from tidelog.protocol.wire.types import Array, WireType
 
 __all__ = ["EVERY_VERSION", "NO_VERSION", "Field", "Versions", "default_of", "field", "fields_of", "message"]
@@ -139,7 +139,7 @@ def message(cls: type[_Message]) -> type[_Message]:
     )
     made = type(cls.__name__, cls.__bases__, namespace)
     slots = [
-        Slot(name, None if field.is_required else default_of(field), field.is_required)
+        Slot(name, None if field.is_required else field.declared_default, field.is_required)
         for name, field in declared.items()
     ]
     construct_by_keywords(made, tuple(slots))

@@ -11,13 +11,11 @@ As in the kernel of records, annotations are for the reader, and the C types sta
 """
 
 import struct
-import sys
 from typing import Any, Final
 
 import cython  # type: ignore[import-untyped]
 
 from tidelog.protocol.wire.errors import EncodeError
-from tidelog.protocol.wire.maker import offset_of
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
@@ -29,8 +27,14 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-untyped]
     from cython.cimports.cpython.mem import PyMem_Free, PyMem_Realloc  # type: ignore[import-untyped]
     from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.wire.layout import (  # type: ignore[import-untyped]
+        FieldLayout,
+        MessageLayout,
+    )
+else:
+    from tidelog.protocol.wire.layout import FieldLayout, MessageLayout
 
-__all__ = ["COMPILED", "Writer", "WrittenField"]
+__all__ = ["COMPILED", "Writer"]
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -43,61 +47,7 @@ _PIECE_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 _FIRST_BYTES = cython.declare(cython.Py_ssize_t, 512)
 _SIZE_BYTES = cython.declare(cython.Py_ssize_t, 4)
 
-# The kinds of fields: the letter of `struct` for those of fixed width.
-_BOOL = cython.declare(cython.int, 63)  # ?
-_INT8 = cython.declare(cython.int, 98)  # b
-_INT16 = cython.declare(cython.int, 104)  # h
-_UINT16 = cython.declare(cython.int, 72)  # H
-_INT32 = cython.declare(cython.int, 108)  # l
-_INT64 = cython.declare(cython.int, 113)  # q
-_UUID = cython.declare(cython.int, 85)  # U
-_TEXT = cython.declare(cython.int, 84)  # T
-_BLOB = cython.declare(cython.int, 66)  # B
-_VIEW = cython.declare(cython.int, 86)  # V
-_ARRAY = cython.declare(cython.int, 65)  # A
-_MESSAGE = cython.declare(cython.int, 77)  # M
-
 _BYTES: Final = frozenset((bytes, bytearray, memoryview))
-
-
-@cython.final
-@cython.cclass
-class WrittenField:
-    """What one field is on the wire, in one version of its message."""
-
-    name = cython.declare(object)
-    path = cython.declare(object)  # its name, after those of the fields that it lies in: for errors
-    kind = cython.declare(cython.int)
-    compact = cython.declare(cython.bint)  # its length is a varint of one more (KIP-482)
-    nullable = cython.declare(cython.bint)
-    default = cython.declare(object)
-    is_list = cython.declare(cython.bint)  # the default, of which each message gets its own
-    offset = cython.declare(cython.Py_ssize_t)  # of its slot in an object, in bytes
-    element = cython.declare(object)  # of an array: a WrittenField
-    inner = cython.declare(object)  # of a message: its Writer
-
-    def __init__(
-        self,
-        name: str,
-        path: str,
-        kind: str,
-        compact: bool = False,
-        nullable: bool = False,
-        least: int = 0,  # noqa: ARG002  (what a reader is told)
-        element: Any = None,
-        inner: Any = None,
-        default: Any = None,
-    ) -> None:
-        """Describe a field; `kind` is its letter in `struct`, or U uuid, T text, B bytes, V view, A array, M object."""
-        self.name = sys.intern(name)
-        self.path = path
-        self.kind = ord(kind)
-        self.compact = compact
-        self.nullable = nullable
-        self.element = element
-        self.inner = inner
-        self.default = default
-        self.is_list = type(default) is list
 
 
 @cython.final
@@ -123,35 +73,13 @@ class _Sink:
 class Writer:
     """Writes the messages of one class in one version."""
 
-    message = cython.declare(object)
-    version = cython.declare(object)
-    fields = cython.declare(tuple)
-    refused = cython.declare(tuple)  # the fields that the version lacks, and that must have their default
-    is_flexible = cython.declare(cython.bint)  # ends in a section of tagged fields (KIP-482)
-    tagged = cython.declare(tuple)  # (tag, field), in the order of their tags
+    layout = cython.declare(MessageLayout)
 
-    @cython.locals(field=WrittenField)
-    def __init__(
-        self,
-        message: type,
-        version: int,
-        fields: tuple[Any, ...],
-        refused: tuple[Any, ...],
-        is_flexible: bool,
-        tagged: tuple[tuple[int, Any], ...],
-    ) -> None:
-        """Write these fields."""
-        if cython.compiled:
-            for field in (*fields, *refused, *[known for _, known in tagged]):
-                field.offset = offset_of(message, field.name)
-        self.message = message
-        self.version = version
-        self.fields = fields
-        self.refused = refused
-        self.is_flexible = is_flexible
-        self.tagged = tagged
+    def __init__(self, layout: Any) -> None:
+        """Write what is laid out so."""
+        self.layout = layout
 
-    @cython.locals(sink=_Sink, field=WrittenField)
+    @cython.locals(sink=_Sink, field=FieldLayout)
     def write(self, message: Any, head: bytes | None = None) -> tuple[list[Any], int]:
         """Return the parts of an encoded message, in order, and how many bytes they are; or raise EncodeError.
 
@@ -163,9 +91,9 @@ class Writer:
             if head is not None:
                 _put_integer(sink, 0, _SIZE_BYTES)
                 _put_bytes(sink, head)
-            _put_message(self, message, sink)
+            _put_message(self.layout, message, sink)
         except (AttributeError, OverflowError, TypeError, UnicodeEncodeError, struct.error) as error:
-            what = f"{self.message.__name__} v{self.version}"
+            what = f"{self.layout.message.__name__} v{self.layout.version}"
             if sink.field is not None:
                 field = sink.field
                 what = f"{what}: {field.path}"
@@ -191,7 +119,7 @@ def _empty_sink() -> Any:
 
 @cython.cfunc
 @cython.inline
-@cython.locals(field=WrittenField, place=cython.p_char, found=cython.p_void)
+@cython.locals(field=FieldLayout, place=cython.p_char, found=cython.p_void)
 def _of(message: Any, field: Any) -> Any:
     """Return the value of a field of an object that is of its class."""
     if cython.compiled:
@@ -205,21 +133,23 @@ def _of(message: Any, field: Any) -> Any:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(writer=Writer, sink=_Sink, field=WrittenField)
-def _put_message(writer: Any, message: Any, sink: Any) -> int:
+@cython.locals(layout=MessageLayout, sink=_Sink, field=FieldLayout)
+def _put_message(layout: Any, message: Any, sink: Any) -> int:
     """Write the fields of a message; what its version cannot carry is an error, unless it may be dropped."""
-    if type(message) is not writer.message:
-        raise TypeError(f"a {writer.message.__name__} is due, and not {message!r:.100}")
-    for field in writer.refused:
+    if type(message) is not layout.message:
+        raise TypeError(f"a {layout.message.__name__} is due, and not {message!r:.100}")
+    for field in layout.absent:
+        if field.ignorable:
+            continue
         value = _of(message, field)
         if _differs(field, value):
-            what = f"{writer.message.__name__}.{field.name} does not exist in version {writer.version}"
+            what = f"{layout.message.__name__}.{field.name} does not exist in version {layout.version}"
             raise EncodeError(f"{what}, and is {value!r}")
-    for field in writer.fields:
+    for field in layout.fields:
         sink.field = field
         _put_value(field, _of(message, field), sink)
-    if writer.is_flexible:
-        _put_tags(writer, message, sink)
+    if layout.is_flexible:
+        _put_tags(layout, message, sink)
     return 0
 
 
@@ -227,7 +157,7 @@ def _put_message(writer: Any, message: Any, sink: Any) -> int:
 @cython.inline
 @cython.returns(cython.bint)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField)
+@cython.locals(field=FieldLayout)
 def _differs(field: Any, value: Any) -> bool:
     """Tell whether a value is not the default of its field."""
     if value is field.default:
@@ -240,37 +170,37 @@ def _differs(field: Any, value: Any) -> bool:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField, sink=_Sink, kind=cython.int)
+@cython.locals(field=FieldLayout, sink=_Sink, kind=cython.Py_UCS4)
 def _put_value(field: Any, value: Any, sink: Any) -> int:
     """Write one value."""
     kind = field.kind
-    if kind == _INT32:
+    if kind == "l":
         return _put_integer(sink, value, 4)
-    if kind == _INT64:
+    if kind == "q":
         return _put_integer(sink, value, 8)
-    if kind == _INT16:
+    if kind == "h":
         return _put_integer(sink, value, 2)
-    if kind == _TEXT:
+    if kind == "T":
         return _put_text(field, value, sink)
-    if kind == _ARRAY:
+    if kind == "A":
         return _put_array(field, value, sink)
-    if kind in (_BLOB, _VIEW):
+    if kind in "BV":
         return _put_blob(field, value, sink)
-    if kind == _MESSAGE:
+    if kind == "M":
         if field.nullable:
             if value is None:
                 return _put_integer(sink, -1, 1)
             _put_integer(sink, 1, 1)
         return _put_message(field.inner, value, sink)
-    if kind == _INT8:
+    if kind == "b":
         return _put_integer(sink, value, 1)
-    if kind == _BOOL:
+    if kind == "?":
         return _put_integer(sink, 1 if value else 0, 1)
-    if kind == _UUID:
+    if kind == "U":
         if len(value) != 16:
             raise EncodeError(f"{field.path} is not 16 bytes: {value!r}")
         return _put_bytes(sink, value)
-    return _put_bytes(sink, struct.pack(">H" if kind == _UINT16 else ">d", value))
+    return _put_bytes(sink, struct.pack(">H" if kind == "H" else ">d", value))
 
 
 @cython.cfunc
@@ -428,18 +358,18 @@ def _put_octet(sink: Any, octet: int) -> int:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField, sink=_Sink, size=cython.longlong)
+@cython.locals(field=FieldLayout, sink=_Sink, size=cython.longlong)
 def _put_length(field: Any, size: int, sink: Any) -> int:
     """Write a length or count; -1 stands for null."""
     if field.compact:
         return _put_uvarint(sink, size + 1)
-    return _put_integer(sink, size, 2 if field.kind == _TEXT else 4)
+    return _put_integer(sink, size, 2 if field.kind == "T" else 4)
 
 
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField, sink=_Sink)
+@cython.locals(field=FieldLayout, sink=_Sink)
 def _put_text(field: Any, value: Any, sink: Any) -> int:
     """Write a string."""
     if value is None and field.nullable:
@@ -454,7 +384,7 @@ def _put_text(field: Any, value: Any, sink: Any) -> int:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField, sink=_Sink, size=cython.Py_ssize_t)
+@cython.locals(field=FieldLayout, sink=_Sink, size=cython.Py_ssize_t)
 def _put_blob(field: Any, value: Any, sink: Any) -> int:
     """Write bytes: copied where they are few, else handed on as they are; they may be a slice of a file."""
     if value is None and field.nullable:
@@ -472,7 +402,7 @@ def _put_blob(field: Any, value: Any, sink: Any) -> int:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(field=WrittenField, element=WrittenField, sink=_Sink)
+@cython.locals(field=FieldLayout, element=FieldLayout, sink=_Sink)
 def _put_array(field: Any, value: Any, sink: Any) -> int:
     """Write an array."""
     if value is None and field.nullable:
@@ -487,13 +417,13 @@ def _put_array(field: Any, value: Any, sink: Any) -> int:
 @cython.cfunc
 @cython.returns(cython.int)
 @cython.exceptval(-1)
-@cython.locals(writer=Writer, sink=_Sink, inner=_Sink, field=WrittenField)
-def _put_tags(writer: Any, message: Any, sink: Any) -> int:
+@cython.locals(layout=MessageLayout, sink=_Sink, inner=_Sink, field=FieldLayout)
+def _put_tags(layout: Any, message: Any, sink: Any) -> int:
     """Write the tagged section, without what has its default."""
-    if not writer.tagged:
+    if not layout.tagged:
         return _put_octet(sink, 0)
     present: list[tuple[int, bytes]] = []
-    for tag, field in writer.tagged:
+    for tag, field in layout.tagged:
         value = _of(message, field)
         if _differs(field, value):
             inner = _empty_sink()

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import java
+from tests.support.constructs import plain
 from tests.support.strategies import messages
 from tests.support.wire import Case
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.constructs import plain
 from tidelog.protocol.wire.schema import Field, Versions, default_of, fields_of
 from tidelog.protocol.wire.types import UUID, Array, WireType
 

@@ -8,9 +8,8 @@ import pytest
 
 from tests.support.batches import NOW_MS
 from tests.support.java import DEEP, dump_log_segments, needs_java
-from tests.support.messages import APPEND_TIME, LIMIT, RULES, as_in, shifted, some, validated_as
+from tests.support.messages import APPEND_TIME, LIMIT, RULES, as_in, convert, shifted, some, validated_as
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.message_set import build_message_set, read_records
 from tidelog.protocol.records.topic_format import assign_offsets
 

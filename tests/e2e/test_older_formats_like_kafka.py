@@ -17,10 +17,9 @@ import pytest
 
 from tests.support.batches import NOW_MS
 from tests.support.java import SOURCES_39, needs_java, run_java
-from tests.support.messages import LIMIT, RULES, message, shifted, validated_as, wrapper
+from tests.support.messages import LIMIT, RULES, convert, message, shifted, validated_as, wrapper
 from tidelog.protocol.records import batch, build, compression, legacy
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.message_set import build_message_set, entries, open_payload, read_records
 from tidelog.protocol.records.recompress import Target

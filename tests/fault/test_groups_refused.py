@@ -8,12 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.test_consumer_group_handlers import Member, classic, make_topic
+from tests.integration.test_consumer_group_handlers import Member, classic
+from tests.integration.test_group_handlers import make_topic
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.integration.test_consumer_group_handlers import Member, classic
-from tests.integration.test_group_handlers import make_topic
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Changes, Stored, WriteBehind
 from tidelog.protocol.error_codes import ErrorCode

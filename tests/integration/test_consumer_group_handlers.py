@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_group_handlers import fail_flushes
+from tests.integration.test_group_handlers import delete_topic, fail_flushes, make_topic, versions
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
-from tests.integration.test_group_handlers import delete_topic, fail_flushes, make_topic, versions
 from tidelog.broker.groups import log as log_module
 from tidelog.broker.groups import services, subscriptions, topic_patterns
 from tidelog.broker.groups.consumer import ConsumerGroup

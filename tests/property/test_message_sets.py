@@ -16,6 +16,7 @@ from tests.support.messages import (
     as_in,
     by_kafka_python,
     codecs,
+    convert,
     magics,
     message,
     records,
@@ -26,7 +27,6 @@ from tests.support.messages import (
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import batch, build, legacy_codecs
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.message_set import build_message_set, entries, read_records
 from tidelog.protocol.records.topic_format import assign_offsets

@@ -7,10 +7,10 @@ from construct import ConstructError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.constructs import plain
 from tests.support.strategies import damaged, messages
 from tests.support.wire import CASES, EVERYTHING, Case
 from tidelog.protocol.wire.compiler import Reader
-from tidelog.protocol.wire.constructs import plain
 from tidelog.protocol.wire.errors import WireError
 
 # Every version is drawn from on its own, so few examples each go a long way.

@@ -27,9 +27,9 @@ from tests.support.batches import NOW_MS
 PACKAGE = "tidelog"
 ROOMS = ("config.load", "broker.broker", "broker.clock", "broker.session", "broker.dispatch")
 COMPILED = (
-    *("protocol.wire.reader", "protocol.wire.writer", "protocol.wire.maker"),
+    *("protocol.wire.reader", "protocol.wire.writer", "protocol.wire.layout"),
     *("protocol.records.kernel", "protocol.records.search", "protocol.records.keys", "protocol.records.kept"),
-    *("protocol.records.siphash", "protocol.records.key_hashes"),
+    "protocol.records.key_hashes",
 )
 CLIENTS = 3
 LONG_WAIT_MS = 60_000

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from tidelog.protocol.records import kept, kernel, keys, search, siphash
+from tidelog.protocol.records import kept, kernel, key_hashes, keys, search
 
 
 def load_source(installed: ModuleType) -> ModuleType:
@@ -27,7 +27,7 @@ def load_source(installed: ModuleType) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     # What another calls as C, Python cannot call: it is to find what is interpreted.
-    called = {siphash: (), keys: (siphash,)}.get(installed, (siphash, keys))
+    called = {key_hashes: (), keys: (key_hashes,)}.get(installed, (key_hashes, keys))
     others = {each.__name__: load_source(each) for each in called}
     with patch.dict(sys.modules, others):
         loader.exec_module(module)

@@ -14,8 +14,11 @@ from kafka.record.memory_records import MemoryRecords
 
 from tests.support.batches import NOW_MS
 from tests.support.batches import records as any_records
-from tidelog.protocol.records import legacy, legacy_codecs, topic_format
+from tidelog.protocol.records import entries, legacy, legacy_codecs, topic_format
+from tidelog.protocol.records.batch import Buffer
 from tidelog.protocol.records.build import Record
+from tidelog.protocol.records.convert import Piece, convert_entry, whole
+from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.records.validate import Rules, ValidBatch
 
@@ -60,6 +63,23 @@ def as_in(magic: int, given: Sequence[Record]) -> list[Record]:
 
 def shifted(given: Sequence[Record], by: int) -> list[Record]:
     return [replace(record, offset=record.offset + by) for record in given]
+
+
+def convert(
+    data: Buffer, position: int, end: int, magic: int, offset_min: int, limit_bytes: int
+) -> Iterator[Piece]:
+    """Convert each entry in [position, end) of which the reader of a format cannot read its own; the rest passes."""
+    view = memoryview(data)
+    while position < end:
+        header = entries.peek(view, position)
+        entry = view[position : position + header.size_bytes]
+        if header.size_bytes < entries.BYTES_MIN or position + header.size_bytes > end:
+            raise CorruptBatch(f"an entry of {header.size_bytes} bytes")
+        if header.magic <= magic:
+            yield Piece(entry, header.size_bytes)
+        else:
+            yield from convert_entry(entry, len(entry), whole(entry), magic, offset_min, limit_bytes)
+        position += header.size_bytes
 
 
 def some(count: int, size_bytes: int = 20, timestamp: int = NOW_MS) -> list[Record]:

@@ -53,8 +53,8 @@ def _fixed(type_: Fixed) -> st.SearchStrategy[Any]:
         return st.binary(min_size=16, max_size=16)
     if type_ is FLOAT64:
         return st.floats(allow_nan=False)
-    bits = _INTEGER_BITS[type_.code]
-    if type_.code.isupper():
+    bits = _INTEGER_BITS[type_.kind]
+    if type_.kind.isupper():
         return st.integers(0, (1 << bits) - 1)
     return st.integers(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 

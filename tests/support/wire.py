@@ -6,13 +6,12 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tests.support.constructs import MessageStruct, struct_of
 from tests.support.kernels import load_source
 from tidelog.protocol.registry import APIS
-from tidelog.protocol.wire import compiler, maker, reader, writer
+from tidelog.protocol.wire import compiler, layout, reader, writer
 from tidelog.protocol.wire.compiler import Reader, Writer
-from tidelog.protocol.wire.constructs import MessageStruct
 from tidelog.protocol.wire.schema import field, message
-from tidelog.protocol.wire.structs import struct_of
 from tidelog.protocol.wire.types import (
     BOOL,
     BYTES,
@@ -95,9 +94,10 @@ class Awkward:
 
 def _interpreted() -> ModuleType:
     """Load readers, writers and their compiler from their sources: none is the extension beside it."""
-    installed = {module.__name__: module for module in (maker, reader, writer)}
-    sys.modules.update({name: load_source(module) for name, module in installed.items()})
+    installed = {module.__name__: module for module in (layout, reader, writer)}
     try:
+        for name, module in installed.items():
+            sys.modules[name] = load_source(module)
         return load_source(compiler)
     finally:
         sys.modules.update(installed)

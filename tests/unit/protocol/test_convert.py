@@ -1,6 +1,5 @@
 """What readers of older versions get of what is stored: converted entry by entry, or as it is."""
 
-import struct
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support.batches import NOW_MS, batch_of, changed, plain_record
-from tests.support.messages import LIMIT, as_in, by_kafka_python, message, shifted, some, wrapper
+from tests.support.messages import LIMIT, as_in, by_kafka_python, convert, message, shifted, some, wrapper
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records import convert as convert_module
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -90,21 +88,6 @@ def test_messages_of_v1_become_v0(codec: int) -> None:
     assert read(parts) == as_in(0, MANY)
     assert {entry.magic for part in parts for entry in entries(part)} == {0}
     assert len(parts) == (1 if codec else len(MANY))
-
-
-@EVERY_CODEC
-@pytest.mark.parametrize(("stored", "magic"), [(0, 0), (0, 1), (1, 1)])
-def test_what_can_be_read_passes_untouched(codec: int, stored: int, magic: int) -> None:
-    """S69, S73, S78: byte for byte, one part an entry, whatever lies before the offset that was asked for."""
-    data = build_message_set(MANY, magic=stored, codec=codec)
-    assert b"".join(converted(data, magic, offset_min=510)) == data
-    assert len(converted(data, magic)) == (1 if codec else len(MANY))
-
-
-def test_a_batch_passes_who_reads_batches() -> None:
-    """S69."""
-    data = build_batch(MANY, codec=4)
-    assert converted(data, 2) == [data]
 
 
 @BOTH
@@ -186,31 +169,6 @@ def test_what_kafka_wrote_as_batches_is_read_by_old_clients(name: str, magic: in
     assert read(parts) == as_in(magic, meant)
     if (magic, "lz4" in name) != (0, True):
         assert list(by_kafka_python(b"".join(parts))) == as_in(magic, meant)
-
-
-def test_a_range_is_converted_and_nothing_beside_it() -> None:
-    data = build_batch(MANY)
-    around = b"before" + data + b"after"
-    parts = [bytes(piece.data) for piece in convert(around, 6, 6 + len(data), 1, 0, LIMIT)]
-    assert parts == converted(data, 1)
-
-
-@pytest.mark.parametrize("keep", [1, 11, 16, 17, 60, 61, -1])
-def test_a_batch_cut_short_is_corrupt(keep: int) -> None:
-    assert isinstance(refusal(build_batch(MANY)[:keep]), CorruptBatch)
-
-
-@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48, 2**31 - 1])
-def test_a_wrong_length_is_corrupt(length: int) -> None:
-    data = bytearray(build_batch(MANY))
-    data[8:12] = struct.pack(">i", length)
-    error = refusal(bytes(data))
-    assert isinstance(error, CorruptBatch)
-    assert f"its length is {length}" in str(error)
-
-
-def test_an_unknown_magic_is_corrupt() -> None:
-    assert isinstance(refusal(bytes(changed(build_batch(MANY), magic=3))), CorruptBatch)
 
 
 def test_records_that_are_damaged_are_named() -> None:

@@ -85,12 +85,6 @@ def test_columns_are_reused_and_grow(kernel: Any) -> None:
     assert columns.count == 1
 
 
-def test_columns_cannot_be_resized_behind_the_kernels_back(kernel: Any) -> None:
-    columns = kernel.Columns(4)
-    with pytest.raises(BufferError):
-        columns.block.append(1)
-
-
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: array("B", data)])
 def test_any_flat_buffer_can_be_scanned(kernel: Any, wrap: Any) -> None:
     assert scan(kernel, wrap(plain_record(timestamp_delta=2)), 1) == (2, 0, 2)

@@ -548,9 +548,9 @@ def test_what_is_written_into_must_be_writable(kernel: Any) -> None:
         ("count", 2**70),
         ("capacity", 3),
         ("capacity", 2**40),
-        ("block", array("q", bytes(8 * 17))),
-        ("block", array("i", bytes(4 * 18))),
-        ("block", array("b", bytes(18))),
+        ("block", memoryview(bytearray(8 * 17)).cast("q")),
+        ("block", memoryview(bytearray(4 * 18)).cast("i")),
+        ("block", memoryview(bytearray(18)).cast("b")),
     ],
 )
 def test_columns_that_have_too_little_room_are_refused(kernel: Any, name: str, value: Any) -> None:

@@ -6,8 +6,9 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from construct import Byte, StreamError, Struct, VarInt  # type: ignore[import-untyped]
+from construct import StreamError  # type: ignore[import-untyped]
 
+from tests.support.constructs import Text, Uvarint, plain
 from tests.support.wire import EVERYTHING, INTERPRETED, Case, Everything, Leaf, uvarint
 from tidelog.protocol.messages.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
 from tidelog.protocol.messages.list_offsets import (
@@ -19,11 +20,11 @@ from tidelog.protocol.messages.list_offsets import (
 from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.registry import APIS
-from tidelog.protocol.wire.compiler import reader_of_struct, writer_of_struct
-from tidelog.protocol.wire.constructs import ArrayOf, MessageStruct, Text, Uvarint, plain
+from tidelog.protocol.wire.compiler import reader_of, writer_of
 from tidelog.protocol.wire.errors import CompileError, EncodeError, WireError
-from tidelog.protocol.wire.reader import MAX_ELEMENTS, Reader, ReadField
-from tidelog.protocol.wire.writer import Writer, WrittenField
+from tidelog.protocol.wire.reader import MAX_ELEMENTS
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import BYTES, INT32, Array
 
 
 def written(write: Any, message: object) -> bytes:
@@ -33,14 +34,15 @@ def written(write: Any, message: object) -> bytes:
     return whole
 
 
+@message
 class Blob:
-    """A message of nothing but bytes after their length, a varint."""
+    """A message of nothing but bytes after their length, in its flexible version a varint, and no tags."""
 
-    __slots__ = ("value",)
+    value: bytes = field(BYTES)
 
 
-READ_BLOB = Reader(Blob, 0, (ReadField("value", "value", "B", compact=True),), (), False, ()).read
-WRITE_BLOB = Writer(Blob, 0, (WrittenField("value", "value", "B", compact=True),), (), False, ()).write
+READ_BLOB = reader_of(Blob, 0, True)
+WRITE_BLOB = writer_of(Blob, 0, True)
 
 
 def produce(records: Any) -> ProduceRequest:
@@ -70,7 +72,7 @@ def test_varints_are_kafkas(value: int, encoded: bytes) -> None:
     assert Uvarint().build(value) == encoded
     assert Uvarint().parse(encoded) == value
     if 0 < value < 1 << 16:
-        data = encoded + bytes(value - 1)
+        data = encoded + bytes(value - 1) + b"\0"
         blob, position = READ_BLOB(data, 0, len(data))
         assert (len(blob.value), position) == (value - 1, len(data))
         assert written(WRITE_BLOB, blob) == data
@@ -474,25 +476,23 @@ def test_a_frame_whose_size_has_no_place_in_its_four_bytes_is_an_encode_error(wr
 # --- the compiler
 
 
-def test_a_construct_for_which_there_is_no_kind_of_field_is_an_error() -> None:
-    for unknown in (VarInt, Byte[2], Struct("x" / Byte)):
-        with pytest.raises(CompileError, match="number is a"):
-            reader_of_struct(MessageStruct(Leaf, 0, ["number" / unknown], []))
-        with pytest.raises(CompileError, match="number is a"):
-            writer_of_struct(MessageStruct(Leaf, 0, ["number" / unknown], []))
+@message
+class Empty:
+    """A message that takes no bytes in a version that is not flexible."""
+
+
+@message
+class ManyEmpty:
+    """Any number of them."""
+
+    empty: list[Empty] = field(Array(Empty))
+    number: int = field(INT32)
 
 
 def test_an_array_whose_elements_take_no_bytes_is_an_error() -> None:
-    empty = MessageStruct(Leaf, 0, [], [])
-    with pytest.raises(CompileError, match="nothing bounds its count"):
-        reader_of_struct(MessageStruct(Leaf, 0, ["number" / ArrayOf(Uvarint(), False, empty)], []))
-
-
-def test_a_struct_of_another_byte_order_is_an_error() -> None:
-    from construct import Int32sl
-
-    with pytest.raises(CompileError, match="no kind of field"):
-        reader_of_struct(MessageStruct(Leaf, 0, ["number" / Int32sl], []))
+    with pytest.raises(CompileError, match="empty has elements of no bytes, so nothing bounds its count"):
+        reader_of(ManyEmpty, 0, False)
+    assert reader_of(ManyEmpty, 0, True)(bytes([3, 0, 0, 0, 0, 0, 7, 0]), 0, 8)[0].number == 7
 
 
 def test_an_encode_error_names_the_field() -> None:

@@ -17,9 +17,10 @@ from tests.support.logs import (
     open_log,
     read_records,
 )
+from tests.support.messages import convert
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.protocol.records import batch as batches
-from tidelog.protocol.records import convert, legacy, message_set
+from tidelog.protocol.records import legacy, message_set
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.build import Record
 from tidelog.storage import converted
@@ -165,7 +166,7 @@ def test_they_are_converted_up_as_a_producer_would_send_them(folder: Path, tmp_p
     down = 0 if folder.name[1] == "0" else 1
     for segment, position, header in theirs.headers(5000):
         data = segment.file.pread(header.size_bytes, position)
-        for part, _ in convert.convert(data, 0, len(data), down, 5000, 1 << 20):
+        for part, _ in convert(data, 0, len(data), down, 5000, 1 << 20):
             entry = legacy.read_entry(part, 0, len(part))
             sent = bytearray(part)
             if entry.is_log_append_time:

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 # mypy: disallow-untyped-decorators=False, disable-error-code="misc, no-any-return"
-"""Makes the objects of message classes; runs with or without a compiler.
+"""Where the fields of a message are: in its objects, and on the wire in one version.
 
 Owns the constructor that all message classes share: keywords only, each field its value or its default. A broker makes
 three to ten such objects a request; by an `__init__` in Python each takes half a microsecond, of which most goes into
 handing over keywords. Compiled, a class gets a function of C that CPython calls in its place (`tp_vectorcall`), and
-that puts the values straight into the object's slots.
+that puts the values straight into the object's slots. The C types of the classes are in `layout.pxd`.
 """
 
 import sys
@@ -16,7 +16,14 @@ import cython  # type: ignore[import-untyped]
 if cython.compiled:
     from cython.cimports.cpython.ref import Py_INCREF  # type: ignore[import-untyped]
 
-__all__ = ["COMPILED", "Slot", "construct_by_keywords", "initialize", "offset_of"]
+__all__ = [
+    "COMPILED",
+    "FieldLayout",
+    "MessageLayout",
+    "Slot",
+    "construct_by_keywords",
+    "initialize",
+]
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -26,53 +33,100 @@ _POSITIONAL = cython.declare(cython.size_t, (1 << 63) - 1)
 _slots: Final[dict[type, tuple["Slot", ...]]] = {}
 
 
-@cython.final
-@cython.cclass
 class Slot:
-    """One field of a class: its name, where it lies in an object, and its default."""
+    """One field of a class: its name, its default, and its offset in an object in bytes."""
 
-    name = cython.declare(object)
-    default = cython.declare(object)
-    is_list = cython.declare(cython.bint)  # the default, of which each object gets its own
-    is_required = cython.declare(cython.bint)
-    offset = cython.declare(cython.Py_ssize_t)
-
-    def __init__(self, name: str, default: Any, is_required: bool) -> None:
-        """Describe a field."""
+    def __init__(self, name: str, default: Any, is_required: bool = False) -> None:
+        """Describe a field. A default that is a list is copied for each object."""
         self.name = sys.intern(name)
         self.default = default
         self.is_list = type(default) is list
         self.is_required = is_required
+        self.offset = 0
 
 
-@cython.locals(slot=Slot)
-def construct_by_keywords(cls: type, slots: tuple[Any, ...]) -> None:
-    """Have a class with these slots, in this order, called with keywords. Its `__init__` is to be `initialize`."""
+class FieldLayout(Slot):
+    """One field of a message in one version; `path` is its name after those of the fields that it is in, for errors.
+
+    `kind` is the letter of `struct` for a type of fixed width, or U for a UUID, T for text, B for bytes, V for a view
+    of bytes, A for an array of `element`, M for the message `inner`. `compact` lengths are varints (KIP-482).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        kind: str,
+        least_bytes: int = 0,
+        *,
+        compact: bool = False,
+        nullable: bool = False,
+        ignorable: bool = False,
+        element: "FieldLayout | None" = None,
+        inner: "MessageLayout | None" = None,
+        default: Any = None,
+    ) -> None:
+        """Describe a field that takes `least_bytes` or more."""
+        super().__init__(name, default)
+        self.path = path
+        self.kind = kind
+        self.least_bytes = least_bytes
+        self.compact = compact
+        self.nullable = nullable
+        self.ignorable = ignorable
+        self.element = element
+        self.inner = inner
+
+
+class MessageLayout:
+    """One message in one version: its fields in their order, those that the version lacks, and its tagged fields."""
+
+    def __init__(
+        self,
+        message: type,
+        version: int,
+        fields: tuple[FieldLayout, ...],
+        absent: tuple[FieldLayout, ...],
+        is_flexible: bool,
+        tagged: tuple[tuple[int, FieldLayout], ...],
+    ) -> None:
+        """Describe a message. A flexible version ends in a section of tagged fields (KIP-482)."""
+        if cython.compiled:
+            _set_offsets(message, (*fields, *absent, *[field for _, field in tagged]))
+        self.message = message
+        self.version = version
+        self.fields = fields
+        self.absent = absent
+        self.is_flexible = is_flexible
+        self.tagged = tagged
+        self.least_bytes = sum([field.least_bytes for field in fields]) + is_flexible
+
+
+def construct_by_keywords(cls: type, slots: tuple[Slot, ...]) -> None:
+    """Have a class with these slots, in this order, called with keywords. Its `__init__` must be `initialize`."""
     _slots[cls] = slots
     if cython.compiled:
-        for each in slots:
-            slot = each
-            slot.offset = offset_of(cls, slot.name)
+        _set_offsets(cls, slots)
         made = cython.cast(cython.pointer(PyTypeObject), cls)  # type: ignore[name-defined] # noqa: F821
         made.tp_vectorcall = cython.cast(vectorcallfunc, cython.address(_construct))  # type: ignore[name-defined] # noqa: F821
 
 
-@cython.locals(at=cython.Py_ssize_t, place=cython.p_char)
-def offset_of(cls: type, name: str) -> int:
-    """Return where the objects of a class have a slot, in bytes. Raise TypeError if they have none of that name.
-
-    Asked for by compiled modules; beside this one interpreted they would write anywhere.
-    """
-    if not cython.compiled:
-        raise ImportError("only a part of tidelog.protocol.wire is compiled; build all of it: make setup")
-    probe: Any = cls.__new__(cls)  # type: ignore[call-overload]
+@cython.cfunc
+@cython.locals(slot=Slot, at=cython.Py_ssize_t, place=cython.p_char)
+def _set_offsets(cls: Any, slots: tuple[Any, ...]) -> Any:
+    """Find where an object of the class has each slot. Raise TypeError where it has none of that name."""
+    probe = cls.__new__(cls)
     marker = object()
-    setattr(probe, name, marker)
     place = cython.cast(cython.p_char, cython.cast(cython.p_void, probe))
-    for at in range(0, cls.__basicsize__, _WORD_BYTES):
-        if cython.cast(cython.pp_void, place + at)[0] == cython.cast(cython.p_void, marker):
-            return at
-    raise TypeError(f"{cls.__name__}.{name} is no slot")
+    for slot in slots:
+        setattr(probe, slot.name, marker)
+        for at in range(0, cls.__basicsize__, _WORD_BYTES):
+            if cython.cast(cython.pp_void, place + at)[0] == cython.cast(cython.p_void, marker):
+                slot.offset = at
+                break
+        else:
+            raise TypeError(f"{cls.__name__}.{slot.name} is no slot")
+        delattr(probe, slot.name)
 
 
 @cython.cfunc
@@ -129,8 +183,7 @@ def _fill(message: Any, is_positional: bool, values: dict[str, Any]) -> Any:
     if is_positional:
         raise TypeError(f"{name}() takes keyword arguments only")
     missing = []
-    for each in _slots[type(message)]:
-        slot = each
+    for slot in _slots[type(message)]:
         if slot.name in values:
             setattr(message, slot.name, values.pop(slot.name))
         elif slot.is_required:

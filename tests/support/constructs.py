@@ -1,16 +1,20 @@
-"""The constructs that construct itself lacks or gets wrong for this protocol.
+"""What the bytes of a message are, version by version, as a Struct of construct's: the reference for the codecs.
 
-They make up the readable, slow Structs of `structs`, which judge the compiled codecs. They follow the same
-rules as the compiled code: a length is checked before anything is allocated, a varint ends after five bytes.
-construct's own `VarInt` has no bound, and must never be given bytes from the wire.
+Slow and readable. It follows the same rules as the compiled code: a length is checked before anything is allocated, a
+varint ends after five bytes. construct's own `VarInt` has no bound.
 """
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 from construct import (  # type: ignore[import-untyped]
+    Bytes,
     Construct,
     Container,
+    FormatField,
+    Int16sb,
+    Int32sb,
     IntegerError,
     StreamError,
     StringError,
@@ -20,9 +24,8 @@ from construct import (  # type: ignore[import-untyped]
     stream_write,
 )
 
-from tidelog.protocol.wire.schema import Field, default_of
-
-__all__ = ["ArrayOf", "Blob", "MessageStruct", "NullableStruct", "TaggedSection", "Text", "Uvarint"]
+from tidelog.protocol.wire.schema import Field, default_of, fields_of
+from tidelog.protocol.wire.types import RECORDS, STRING, UUID, Array, Fixed, WireType
 
 # Kafka's limit for a string, whichever way its length is written.
 MAX_STRING_BYTES = 0x7FFF
@@ -32,7 +35,7 @@ TAGS = "tagged_fields"
 class Uvarint(Construct):  # type: ignore[misc]
     """An unsigned 32-bit integer in groups of seven bits, the lowest first, in at most five bytes."""
 
-    def _parse(self, stream: Any, context: Any, path: str) -> int:  # noqa: ARG002
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
         value = 0
         for shift in range(0, 35, 7):
             byte: int = stream_read(stream, 1, path)[0]
@@ -43,7 +46,7 @@ class Uvarint(Construct):  # type: ignore[misc]
                 return value
         raise IntegerError("varint is wider than 32 bits", path=path)
 
-    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:  # noqa: ARG002
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
         if not 0 <= obj < 1 << 32:
             raise IntegerError(f"varint cannot hold {obj}", path=path)
         value, out = obj, bytearray()
@@ -235,10 +238,40 @@ def plain(value: Any) -> Any:
 
 def _parse_all(subcon: Any, data: bytes, path: str) -> Any:
     """Parse a construct that must take up all of the data."""
-    import io
-
     stream = io.BytesIO(data)
     value = subcon.parse_stream(stream)
     if stream.read(1):
         raise StreamError("tagged field is shorter than its size", path=path)
     return value
+
+
+def struct_of(message: type, version: int, *, flexible: bool) -> MessageStruct:
+    """Lay out a message; a `flexible` version has compact lengths and tagged fields (KIP-482)."""
+    members: list[Any] = []
+    tagged, absent = {}, []
+    for field in fields_of(message):
+        if not field.versions.has(version):
+            absent.append(field)
+            continue
+        layout = _layout(field.type, version, flexible, field.nullable.has(version))
+        if field.tag is not None and field.tagged.has(version):
+            tagged[field.tag] = (field, layout)
+        else:
+            members.append(field.name / layout)
+    if flexible:
+        members.append(TAGS / TaggedSection(tagged))
+    return MessageStruct(message, version, members, absent)
+
+
+def _layout(type_: WireType, version: int, flexible: bool, nullable: bool) -> Any:
+    if isinstance(type_, Fixed):
+        return Bytes(16) if type_ is UUID else FormatField(">", type_.kind)
+    if isinstance(type_, Array):
+        element = _layout(type_.element, version, flexible, nullable=False)
+        return ArrayOf(Uvarint() if flexible else Int32sb, nullable, element)
+    if type_ is STRING:
+        return Text(Uvarint() if flexible else Int16sb, nullable)
+    if isinstance(type_, type):
+        struct = struct_of(type_, version, flexible=flexible)
+        return NullableStruct(struct) if nullable else struct
+    return Blob(Uvarint() if flexible else Int32sb, nullable, view=type_ is RECORDS)

@@ -1,0 +1,41 @@
+"""How the loops over records reach into buffers, where they are interpreted; `buffers.pxd` has the same in C.
+
+A view that was taken by `view_of` must be kept as long as what the other functions return is used.
+"""
+
+from array import array
+from mmap import mmap
+
+__all__ = ["Buffer", "integers_of", "octets_of", "prefetch", "size_of", "view_of", "words_of", "writable"]
+
+Buffer = bytes | bytearray | memoryview | mmap
+
+
+def view_of(buffer: Buffer) -> memoryview:
+    """Return a view of the bytes of a buffer; BufferError or TypeError where they do not lie one after another."""
+    return memoryview(buffer).cast("B")
+
+
+def size_of(view: memoryview) -> int:
+    """Return how many bytes a view has."""
+    return view.nbytes
+
+
+def _itself(view: memoryview) -> memoryview:
+    return view
+
+
+# Return what an index is applied to: bytes, signed integers of 64 bits, unsigned ones.
+octets_of = integers_of = words_of = _itself
+
+
+def prefetch(words: memoryview, at: int) -> None:
+    """Have the processor fetch what will be looked at soon."""
+
+
+def writable(buffer: "Buffer | array[int]") -> memoryview:
+    """Return a view of the bytes of a buffer; TypeError where they cannot be written."""
+    view = memoryview(buffer).cast("B")
+    if view.readonly:
+        raise TypeError("a buffer that is written into cannot be read-only")
+    return view
