@@ -279,7 +279,6 @@ FIRST = {
     "storage/minima": ["minima", "summary", "time_range"],
     "storage/offset_index": ["index_file", "indexes", "by_time", "time_range"],
     "storage/open_segments": ["open_segments"],
-    "storage/origin": ["tests/fault/test_lost_offsets.py", "tests/unit/test_importing.py", *_RECOVERED],
     "storage/pins": ["tests/unit/test_pins.py"],
     "storage/producer_snapshots": ["producer_state"],
     "storage/producer_state": ["producer_state"],

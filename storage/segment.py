@@ -20,9 +20,10 @@ from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANS
 from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
-from tidelog.storage.append_index import AppendIndex, Described
+from tidelog.storage.append_index import AppendIndex, AppendTime, Described, Stored
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.index_file import Data
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.segment_files import (
@@ -36,7 +37,7 @@ from tidelog.storage.segment_files import (
 )
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
@@ -44,7 +45,6 @@ __all__ = [
     "APPEND_INDEX", "INDEX", "LOG", "OFFSET_MAX", "SUFFIXES", "SUMMARY", "TIME_INDEX", "Mismatch", "Segment",
 ]  # fmt: skip
 
-OFFSET_MAX = (1 << 63) - 1
 _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
@@ -101,13 +101,14 @@ class Segment(SegmentFiles):
         shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
+        origin: Origin = Origin.APPENDED,
         mark: str = "",
     ) -> "Segment":
         """Describe a new, active segment, whose files are to be made by `make_files`.
 
         `last_append_ms` is when the log it belongs to was last appended to; `mark` ends the names of a copy.
         """
-        summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
+        summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
         segment.mark = mark
         segment.is_active = True
@@ -455,56 +456,53 @@ class Segment(SegmentFiles):
         if self.is_known_by_index:
             raise Mismatch(f"{self.path(LOG)}: not read yet", self)
         summary = self.summary
-        data = files.map_readonly(self.path(APPEND_INDEX))
+        stored = append_index.load(self.path(APPEND_INDEX))
         self._refuse_replaced()
-        if append_index.is_whole(data, summary):
-            index = self._append_index_of(bytearray(data) if self.is_active else data)
+        if append_index.is_whole(stored.entries, summary):
+            index = self._append_index_of(bytearray(stored.entries) if self.is_active else stored.entries)
         else:
-            is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
-            index = self._mended(data, summary.last_append_ms, is_tail_lost=is_cut)
-            if self.is_active and index.data != data[:]:
-                index.replace_file()
+            index = self._mended(stored, summary.last_append_ms, is_tail_lost=False)
+        if self.is_active and not self._is_file_of(index, stored):
+            index.replace_file()
         with self.shared.open_segments.lock:
             self._append_index = index
             if not self.is_active:
                 self.shared.open_segments.note(self)
         return index
 
-    def mend_append_index(
-        self, bound_ms: int, modified_ms: int | None = None, *, is_tail_lost: bool = False
-    ) -> AppendIndex | None:
+    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool = False) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
-        All was appended by `bound_ms`; the log's file was last written to at `modified_ms`, by its own word. What
-        nobody wrote down is bounded by the first, or by what came after. Return them if the file has yet to be
-        replaced, or the summary vouches for entries that are gone: it would do so for others in their place, and have
-        them taken for those of another log.
+        All was appended by `bound_ms`, which stands in where no entry and no batch tells. Return the index if its file
+        has yet to be replaced, or if the summary vouches for entries that are gone: it would take others in their place
+        for those of another log.
         """
-        path, summary = self.path(APPEND_INDEX), self.summary
-        status, data = files.status(path), files.map_readonly(path)
-        is_newer = modified_ms is not None and status is not None and status.modified_ms > modified_ms
-        is_cut = append_index.is_cut(data, self._described, is_newer=is_newer)
-        index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost or is_cut)
+        summary, stored = self.summary, append_index.load(self.path(APPEND_INDEX))
+        index = self._append_index = self._mended(stored, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
-        is_known = index.data == data[:] and append_index.is_vouched(index.data, summary)
+        is_known = self._is_file_of(index, stored) and append_index.is_vouched(index.data, summary)
         return index if self.is_active and not is_known else None
 
-    def load_append_times(self) -> None:
-        """Take the append times of a copy from its file."""
-        self._append_index = self._append_index_of(files.load(self.path(APPEND_INDEX)) or b"")
+    def write_append_times(self, times: Iterable[AppendTime]) -> None:
+        """Write the append times of a copy."""
+        index = self._append_index = self._append_index_of(append_index.encoded(times))
+        files.write(index.path, index.encode())
 
-    def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
-        mended = append_index.mended(data, self._described, bound_ms, is_tail_lost=is_tail_lost)
-        return self._append_index_of(mended)
+    def _is_file_of(self, index: AppendIndex, stored: Stored) -> bool:
+        """Tell whether entries can go on in the file as it is."""
+        if index.data != stored.entries:
+            return False
+        return not index.data or stored.header_of(self.folder, self.base_offset) is not None
 
-    @property
-    def _described(self) -> Described:
-        return Described(self.file, self.size, self.base_offset, self.summary)
+    def _mended(self, stored: Stored, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
+        log = Described(self.file, self.size, self.base_offset, self.summary)
+        return self._append_index_of(append_index.mended(stored, log, bound_ms, is_tail_lost=is_tail_lost))
 
-    def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
-        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes)
+    def _append_index_of(self, data: Data) -> AppendIndex:
+        origin, opened = self.summary.origin, self.shared.open_append_indexes
+        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, opened)
 
     def _empty_indexes(self, file_bytes: int | None = None) -> tuple[OffsetIndex, TimeIndex]:
         indexes = (
@@ -534,6 +532,7 @@ class Segment(SegmentFiles):
         self._digests = Digests()
         self._empty_indexes()
         self.scan(refuses, epoch_at)
+        self.summary.appended_from = min(self.summary.appended_from, self.next_offset)
 
     def scan(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
         """Verify every batch after what the summary describes, and take note of it.

@@ -18,6 +18,7 @@ from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
+from tidelog.storage.append_index import HEADER_BYTES
 
 Captured = pytest.CaptureFixture[str]
 ROWS = model(OUT_OF_ORDER)
@@ -51,12 +52,12 @@ def scrambled(path: Path) -> None:
 
 
 def halved(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 32 * 16])
+    path.write_bytes(path.read_bytes()[: HEADER_BYTES + path.stat().st_size // 32 * 16])
 
 
 def one_of_many(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[len(data) // 32 * 16] ^= 1
+    data[HEADER_BYTES + len(data) // 32 * 16] ^= 1
     path.write_bytes(data)
 
 
@@ -83,7 +84,7 @@ def test_a_range_of_append_times_is_exact_or_an_error(
             named = re.match(r"(\S+)@(\d+): ", str(error))
             assert named is not None
             assert Path(named[1]) in paths
-            assert int(named[2]) % 16 == 0
+            assert (int(named[2]) - HEADER_BYTES) % 16 == 0
         else:
             exact += 1
             assert offsets(found) == offsets(right) == offsets(skipped)
@@ -238,7 +239,7 @@ def test_a_backfill_of_a_range_that_is_not_known_fails(spark: Any, capsys: Captu
     flags += ["--from", f"@{(NOW + 100) / 1000}", "--to", f"@{(NOW + 300) / 1000}"]
     ran = run(capsys, "backfill", *flags, "--out", f"{tmp_path}/out")
     assert (ran.status, ran.out) == (1, "")
-    assert ".appendindex@0: when the batches at offsets 0 to" in ran.err
+    assert ".appendindex@40: when the batches at offsets 0 to" in ran.err
     ran = run(capsys, "backfill", *flags, "--out", f"{tmp_path}/out", "--bad", "skip")
     assert (ran.status, ran.rows[0]["rows"]) == (0, 0)
     assert "left out at most, of which no append time is known" in ran.err
