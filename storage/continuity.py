@@ -19,9 +19,9 @@ from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog, without_frames
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import snapshot_path
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Summary
 
 _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")

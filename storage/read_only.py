@@ -18,10 +18,10 @@ from tidelog.storage.index_file import Data
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
-from tidelog.storage.summary import NONE, Origin, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Origin, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -146,8 +146,9 @@ def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms:
     if not segments:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
     for segment in segments[:-1]:
-        segment.is_active &= bool(segment.size)  # an empty one stands for lost offsets, and can expire
-    segments[-1].is_active = True
+        if not segment.size and segment.is_active:
+            segment.state = State.SEALED  # it stands for lost offsets, and can expire
+    segments[-1].state = State.ACTIVE
     return tuple(segments)
 
 
@@ -173,6 +174,7 @@ def open_segment(
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
     segment.mark = mark
+    segment.state = State.COPY if mark else State.SEALED
     try:
         if (
             summary is None
@@ -184,7 +186,7 @@ def open_segment(
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
-        segment.is_active = True  # what is scanned is in memory only: it is not to be let go of
+        segment.state = State.ACTIVE  # what is scanned is in memory only: it is not to be let go of
         if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:

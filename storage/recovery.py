@@ -59,7 +59,17 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX, Mismatch, Segment
+from tidelog.storage.segment import (
+    APPEND_INDEX,
+    INDEX,
+    LOG,
+    SUFFIXES,
+    SUMMARY,
+    TIME_INDEX,
+    Mismatch,
+    Segment,
+    State,
+)
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Damage, Origin, Summary, version_of
@@ -193,7 +203,7 @@ def find(
             _seal(segment, owed)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, owed)
-    segments[-1].is_active = True
+    segments[-1].state = State.ACTIVE
     for segment in segments:
         verification.tell_damage(segment)
     verification.tell_transactions(segments)
@@ -425,7 +435,7 @@ class _Opening(NamedTuple):
     def by_log(self, flushed_to: int) -> Opened:
         """Read all of the log; a summary said that it was flushed up to an offset."""
         segment, known = self.segment, self.known
-        segment.is_active = True
+        segment.state = State.ACTIVE
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
             segment.rebuild(self._leaves_a_gap, _epoch_at(segment.folder))
@@ -465,7 +475,8 @@ class _Opening(NamedTuple):
         segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
-        segment.is_active = not is_whole
+        if not is_whole:
+            segment.state = State.ACTIVE
         if not _is_as_described(segment):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):

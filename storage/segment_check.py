@@ -29,8 +29,8 @@ from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
-from tidelog.storage.summary import NONE, VERSION, Origin, Summary, version_of
+from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX, Segment
+from tidelog.storage.summary import NONE, OFFSET_MAX, VERSION, Origin, Summary, version_of
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
 # What of a summary is a function of the log and the index interval, whoever has walked over it.

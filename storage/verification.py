@@ -19,8 +19,8 @@ from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
 from tidelog.storage import append_index, blocks, walk
 from tidelog.storage.blocks import Unverified
 from tidelog.storage.log_names import is_internal, partition_of
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, Segment
-from tidelog.storage.summary import NONE, Damage, Origin, Summary
+from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.walk import EpochAt, Following, Refuses
 
 _log = logging.getLogger(__name__)

@@ -87,8 +87,6 @@ class Copy:
         segment.finish(flushed=True)
         segment.sync()
         files.sync(segment.path(SUMMARY))
-        # Sealed, and its files stay open until they have the names by which they would be opened again.
-        segment.is_active = False
         segment.believe(summary, finished=True)
 
     def drop(self) -> None:
