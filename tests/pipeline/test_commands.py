@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -277,7 +278,7 @@ def test_what_is_said_where_spark_is_not_installed(monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         CommandError, match=r"needs no_such_package: make setup-pipeline .*checkout\[pipeline\]'"
     ):
-        cli_pipeline.run(["audit"])
+        cli_pipeline.pipeline(SimpleNamespace(args=["audit"]))  # type: ignore[arg-type]
 
 
 def test_help_loads_no_spark(tmp_path: Path) -> None:
