@@ -106,9 +106,5 @@ class Here:
     def toLocalIterator(self) -> Iterable[Any]:
         return iter(self._rows)
 
-    def mapPartitions(self, work: Callable[[Any], Iterable[Any]]) -> "Here":
-        self._rows = [row for each in self._rows for row in work([each])]
-        return self
-
     def collect(self) -> list[Any]:
         return self._rows
