@@ -37,6 +37,7 @@ OPTIONS: Final = (
 Changes = dict[str, str | None]
 
 app = typer.Typer(
+    name="configs",
     help="Show and change the options of topics and of the broker: while it runs, or with --data-dir while none does.",
     no_args_is_help=True,
 )

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 STARTS: Final = (Column("partition", "partition", is_number=True), Column("start", "start", is_number=True))
 
 
+app = typer.Typer()
+
+
+@app.command("delete-records")
 def delete_records(
     topic: Topic,
     partition: Annotated[

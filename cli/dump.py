@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from struct import Struct
 from typing import IO, Any, Final, NamedTuple
+from uuid import UUID
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
@@ -258,10 +259,21 @@ def _time_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance
 
 
 def _append_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
-    data, size = file.read(), append_index.ENTRY.size
-    for number, entry in enumerate(append_index.sound_entries(data, base_offset)):
+    data, size = file.read(), append_index.ENTRY_BYTES
+    if not data:
+        return
+    header, entries = append_index.parsed(data)
+    if header is None:
+        yield _damaged("not an append index of this version: its header is another, or damaged")
+    else:
+        topic_id = str(UUID(bytes=header.topic_id))
+        yield _part(
+            {"kind": "header"} | header._asdict() | {"origin": header.origin.name, "topic_id": topic_id}
+        )
+    for number, entry in enumerate(append_index.sound_entries(entries)):
         if entry is None:
-            yield _part({"kind": "entry", "position": number * size}, is_sound=False)
+            position = append_index.HEADER_BYTES + number * size
+            yield _part({"kind": "entry", "position": position}, is_sound=False)
         else:
             fields = {
                 "kind": "entry",
@@ -270,8 +282,8 @@ def _append_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advan
             }
             yield _part(fields | {"bound": True} if entry.is_bound else fields)
         advance(size)
-    if len(data) % size:
-        yield _rest("torn", len(data) % size)
+    if len(entries) % size:
+        yield _rest("torn", len(entries) % size)
 
 
 def _index_entries(data: bytes, layout: Struct, advance: Advance) -> Iterator[tuple[int, int] | Part]:

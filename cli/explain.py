@@ -38,8 +38,8 @@ from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
-from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
-from tidelog.storage.summary import NONE
+from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.summary import NONE, OFFSET_MAX
 
 RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
 COMPACTION_OPTIONS: Final = (

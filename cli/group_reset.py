@@ -23,6 +23,7 @@ from tidelog.cli.connect import (
 )
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.groups import app
 from tidelog.cli.output import Column, or_dash, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
 from tidelog.cli.time_options import duration_ms, now_ms, time_ms
@@ -79,6 +80,7 @@ class _Partition(NamedTuple):
     end: int
 
 
+@app.command("reset")
 def reset(
     group: Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)],
     topic: Annotated[

@@ -65,7 +65,9 @@ MEMBERS: Final = (
 
 
 app = typer.Typer(
-    help="List and describe consumer groups, set where they read on, and delete them.", no_args_is_help=True
+    name="groups",
+    help="List and describe consumer groups, set where they read on, and delete them.",
+    no_args_is_help=True,
 )
 Group = Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)]
 

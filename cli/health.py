@@ -18,6 +18,10 @@ from tidelog.cli.text import counted, shown
 TIMEOUT_S = 30.0
 
 
+app = typer.Typer()
+
+
+@app.command("health")
 def health(
     address: Annotated[
         str, typer.Option("--http", metavar="HOST:PORT", help="Where the broker answers HTTP (http.port).")

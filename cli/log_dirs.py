@@ -19,6 +19,10 @@ SIZES: Final = (
 )
 
 
+app = typer.Typer()
+
+
+@app.command("log-dirs")
 def log_dirs(
     topic: Annotated[
         list[str] | None,

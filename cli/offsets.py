@@ -39,6 +39,10 @@ AT: Final = (
 )
 
 
+app = typer.Typer()
+
+
+@app.command("offsets")
 def offsets(
     topic: Topic,
     at: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")] = None,

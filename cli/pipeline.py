@@ -3,8 +3,7 @@
 Owns what is said where Spark is missing. Refuses to know the jobs and their flags.
 """
 
-from collections.abc import Sequence
-from importlib import util
+import typer
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
@@ -12,8 +11,18 @@ from tidelog.cli.text import called
 NEEDED = ("pyspark", "pyarrow", "numpy")
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a job; return its exit code. CommandError where what it needs is not installed."""
+app = typer.Typer()
+
+
+@app.command(
+    "pipeline",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def pipeline(context: typer.Context) -> int:
+    """Run a job over the log on Spark: backfill, ingest, upsert, audit, audit-keys, compact, latency, lag, fsck ..."""
+    from importlib import util
+
     missing = [name for name in NEEDED if util.find_spec(name) is None]
     if missing:
         raise CommandError(
@@ -29,4 +38,4 @@ def run(arguments: Sequence[str]) -> int:
         raise CommandError(str(error)) from None
     from tidelog.pipeline import commands
 
-    return commands.run(arguments, f"{called()} pipeline")
+    return commands.run(context.args, f"{called()} pipeline")

@@ -43,6 +43,10 @@ def _separator(value: str | None) -> str | None:
     return value
 
 
+app = typer.Typer()
+
+
+@app.command("produce")
 def produce(
     topic: Topic,
     key_separator: Annotated[

@@ -47,6 +47,10 @@ QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
 
 
+app = typer.Typer()
+
+
+@app.command("tail")
 def tail(
     topic: Topic,
     partition: Annotated[

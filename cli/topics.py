@@ -15,7 +15,6 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import confirm, counted
 from tidelog.config.kinds import INT_MAX
-from tidelog.storage.log_names import OFFSETS_TOPIC
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -23,7 +22,9 @@ DESCRIBED = (
     Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
 )
 
-app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+app = typer.Typer(
+    name="topics", help="Create, list, describe, alter and delete topics.", no_args_is_help=True
+)
 
 
 @app.command("create")
@@ -139,6 +140,7 @@ def delete(name: Topic, yes: Yes = False, bootstrap: Bootstrap = LOCAL) -> int:
     """Delete a topic and all its records."""
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import delete_topic
+        from tidelog.storage.log_names import OFFSETS_TOPIC
 
         describe_topic(cluster, name)
         groups = ""

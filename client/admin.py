@@ -185,6 +185,9 @@ def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partitio
         for topic in connection.ask(DELETE_RECORDS, request).topics:
             for answer in topic.partitions:
                 key = Partition(topic.name, answer.partition_index)
-                check(answer.error_code, f"topic {key.topic} partition {key.partition}")
+                what = f"topic {key.topic} partition {key.partition}"
+                if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    raise BrokerError(what, answer.error_code)
+                check(answer.error_code, what)
                 found[key] = answer.low_watermark
     return found

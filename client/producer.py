@@ -11,6 +11,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tidelog.client.cluster import FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRIABLE, Cluster, Partition, check
@@ -83,8 +84,10 @@ class _Batch:
         """Return two batches with the first and the second half of the records."""
         half = len(self.records) // 2
         found = _Batch(), _Batch()
-        for place, each in enumerate(zip(self.numbers, self.records, self.sizes, strict=True)):
-            found[place >= half].add(*each)
+        for place, record in enumerate(self.records):
+            to = found[place >= half]
+            # Kafka refuses a batch whose offsets do not begin at 0.
+            to.add(self.numbers[place], replace(record, offset=len(to.records)), self.sizes[place])
         return found
 
 
@@ -153,8 +156,7 @@ class Producer:
             batches.append(_Batch())
             self._sticky.pop(topic, None)
         batch = batches[-1]
-        offset = batch.records[-1].offset + 1 if batch.records else 0
-        batch.add(number, Record(offset, timestamp_ms, key, value, headers), size)
+        batch.add(number, Record(len(batch.records), timestamp_ms, key, value, headers), size)
         if not self._under_way:
             self._last_news = time.monotonic()
         self._under_way += 1
@@ -239,10 +241,8 @@ class Producer:
         producer_id, epoch = self._identity
         topics: dict[str, list[PartitionProduceData]] = {}
         for each, batch in taken.items():
-            first = batch.records[0].offset
             data = build_batch(
                 batch.records,
-                base_offset=first,
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=self._sequences.get(each, 0),

@@ -27,6 +27,8 @@ _US: Final = 1000
 _LARGEST_MS: Final = (1 << 63) // _US - 1
 OFFSET_MAX: Final = (1 << 63) - 1
 
+_TYPES: Final = pa.array(["NoTimestampType", "CreateTime", "LogAppendTime"])
+
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -170,26 +172,23 @@ def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int)
     if shifts.any():
         table[[_KEY, _VALUE, _HEADERS]] += np.repeat(shifts, counts)
 
-    def of_batches(value: Callable[[_Rows], Any], kind: Any) -> pa.Array:
-        return pa.array(np.repeat(np.array([value(rows) for rows in pending], kind), counts))
-
-    def append_times() -> pa.Array:
-        return _timestamps(np.repeat(np.array([rows.append_ms for rows in pending], np.int64), counts))
+    def of_batches(value: Callable[[_Rows], Any], kind: Any) -> Any:
+        return np.repeat(np.array([value(rows) for rows in pending], kind), counts)
 
     makers: dict[str, Callable[[], pa.Array]] = {
         "topic": lambda: pa.repeat(pa.scalar(topic), sum(counts)),
         "partition": lambda: pa.array(np.full(sum(counts), partition, np.int32)),
         "offset": lambda: pa.array(table[_OFFSET]),
         "create_time": lambda: _timestamps(table[_TIME]),
-        "append_time": append_times,
-        "timestamp_type": lambda: _timestamp_types(pending, counts),
+        "append_time": lambda: _timestamps(of_batches(lambda rows: rows.append_ms, np.int64)),
+        "timestamp_type": lambda: _TYPES.take(pa.array(of_batches(_timestamp_type, np.int8))),
         "key": lambda: _gathered(data, table[_KEY], table[_KEY_LENGTH]),
         "value": lambda: _gathered(data, table[_VALUE], table[_VALUE_LENGTH]),
         "headers": lambda: _headers(data, table[_HEADERS], table[_HEADER_COUNT]),
-        "producer_id": lambda: of_batches(lambda rows: rows.header.producer_id, np.int64),
-        "batch_base": lambda: of_batches(lambda rows: rows.header.base_offset, np.int64),
-        "leader_epoch": lambda: of_batches(lambda rows: rows.header.leader_epoch, np.int32),
-        IS_BOUND: lambda: of_batches(lambda rows: rows.is_bound, np.bool_),
+        "producer_id": lambda: pa.array(of_batches(lambda rows: rows.header.producer_id, np.int64)),
+        "batch_base": lambda: pa.array(of_batches(lambda rows: rows.header.base_offset, np.int64)),
+        "leader_epoch": lambda: pa.array(of_batches(lambda rows: rows.header.leader_epoch, np.int32)),
+        IS_BOUND: lambda: pa.array(of_batches(lambda rows: rows.is_bound, np.bool_)),
     }
     return [makers[field.name]() for field in schema]
 
@@ -225,12 +224,9 @@ def _timestamps(times_ms: Numbers) -> pa.Array:
     )
 
 
-def _timestamp_types(pending: list[_Rows], counts: list[int]) -> pa.Array:
-    numbers = [
-        0 if rows.header.magic == 0 else 2 if rows.header.is_log_append_time else 1 for rows in pending
-    ]
-    names = pa.array(["NoTimestampType", "CreateTime", "LogAppendTime"])
-    return names.take(pa.array(np.repeat(np.array(numbers, np.int8), counts)))
+def _timestamp_type(rows: _Rows) -> int:
+    """Return the place of the timestamp type in `_TYPES`."""
+    return 0 if rows.header.magic == 0 else 2 if rows.header.is_log_append_time else 1
 
 
 def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:

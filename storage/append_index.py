@@ -1,13 +1,14 @@
 """The append index of a segment: the append time of every batch, which on most topics is nowhere else.
 
-An entry is `int64 append time, int32 offset - base, uint32 checksum`, big-endian: batches from that offset on, up to
-the next entry's, were appended at that time. Append times never go back, so an entry is made where the time is another
-than that of the batch before, and both fields rise. An offset o stored as `-1 - o` says that the time is a bound: those
-batches were appended then or earlier, but not before the entry before. The checksum is a CRC-32C of the segment's base
-offset and the first twelve bytes: each entry speaks for itself, and for no other segment.
+The file is a header, which says whose entries follow (`Header`), and the entries. An entry is `int64 append time, int32
+offset - base, uint32 CRC-32C` of the first twelve bytes, big-endian: batches from that offset on, up to the next
+entry's, were appended at that time. Append times never go back, so an entry is made where the time is another than that
+of the batch before, and both fields rise. An offset o stored as `-1 - o` says that the time is a bound: those batches
+were appended then or earlier, but not before the entry before. A file without entries is empty.
 
-The one index that is no function of the log. An entry is written before its batch, so a killed process loses none; a
-power cut may take some, and what is lost is bounded from above when the log is loaded (`mended`).
+This index is no function of the log. An entry is written before its batch, so a killed process loses none. A power cut
+may take some, and what is lost is bounded from above when the log is loaded (`mended`). Entries are trusted if the
+segment's summary has their checksum, or if the header names the segment and the entry's own checksum is right.
 """
 
 from bisect import bisect_right
@@ -20,21 +21,25 @@ from typing import ClassVar, NamedTuple
 from crc32c import crc32c
 
 from tidelog.storage import files, walk
-from tidelog.storage.index_file import IndexFile
+from tidelog.storage.folder_identity import load_topic_id
+from tidelog.storage.index_file import Data, IndexFile
+from tidelog.storage.log_names import partition_of
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.summary import SUFFIX as SUMMARY
-from tidelog.storage.summary import Summary
+from tidelog.storage.summary import Origin, Summary
 
-LOG = ".log"
 ENTRY = Struct(">qiI")
 ENTRY_BYTES = ENTRY.size
+MAGIC = b"TLAI"
+VERSION = 1
+_HEADER = Struct(">4sHH16siq")
+_CRC = Struct(">I")
+HEADER_BYTES = _HEADER.size + _CRC.size
+_NO_TOPIC_ID = bytes(16)
+_NO_PARTITION = -1
 _FIELDS = Struct(">qi")
-_BASE = Struct(">q")
-_COMPACTED = b"c"
 _unpack = ENTRY.unpack_from
 _pack = _FIELDS.pack
-
-Data = bytes | bytearray | files.Map
 
 
 class AppendTime(NamedTuple):
@@ -45,17 +50,84 @@ class AppendTime(NamedTuple):
     is_bound: bool  # then, or earlier
 
 
+class Header(NamedTuple):
+    """Whose entries a file has: those of one segment of one partition. A folder may not tell the id or the number."""
+
+    origin: Origin
+    topic_id: bytes
+    partition: int
+    base_offset: int
+
+    @classmethod
+    def of(cls, folder: Path, base_offset: int, origin: Origin) -> "Header":
+        """Return the header for a segment in a partition's folder."""
+        key, topic_id = partition_of(folder.name), None
+        with suppress(OSError):
+            topic_id = load_topic_id(folder)
+        return cls(origin, topic_id or _NO_TOPIC_ID, key[1] if key else _NO_PARTITION, base_offset)
+
+    def encode(self) -> bytes:
+        """Return the bytes with which the file begins."""
+        fields = _HEADER.pack(MAGIC, VERSION, *self)
+        return fields + _CRC.pack(crc32c(fields))
+
+    def names(self, folder: Path, base_offset: int) -> bool:
+        """Tell whether this is the header of a segment in a folder, as far as both tell."""
+        other = Header.of(folder, base_offset, self.origin)
+        return (
+            self.base_offset == base_offset
+            and (self.topic_id == other.topic_id or _NO_TOPIC_ID in (self.topic_id, other.topic_id))
+            and (self.partition == other.partition or _NO_PARTITION in (self.partition, other.partition))
+        )
+
+
+class Stored(NamedTuple):
+    """The content of a file: no header where that is missing, damaged, or of another version."""
+
+    header: Header | None
+    entries: Data
+
+    def header_of(self, folder: Path, base_offset: int) -> Header | None:
+        """Return the header if it is that of a segment in a folder."""
+        header = self.header
+        return header if header is not None and header.names(folder, base_offset) else None
+
+    def origin_in(self, folder: Path, base_offset: int) -> Origin:
+        """Return where the batches of a segment come from, by its file alone."""
+        header = self.header_of(folder, base_offset)
+        return Origin.IMPORTED if header is None else header.origin
+
+
+def load(path: Path) -> Stored:
+    """Read a file; a missing one is empty."""
+    return parsed(files.map_readonly(path))
+
+
+def parsed(data: bytes | files.Map) -> Stored:
+    """Return the content of a file from its bytes."""
+    view = memoryview(data)
+    fields, entries = view[: _HEADER.size], view[HEADER_BYTES:]
+    if len(view) >= HEADER_BYTES and _CRC.unpack_from(view, _HEADER.size)[0] == crc32c(fields):
+        magic, version, origin, topic_id, partition, base_offset = _HEADER.unpack(fields)
+        if (magic, version) == (MAGIC, VERSION) and origin < len(Origin):
+            return Stored(Header(Origin(origin), topic_id, partition, base_offset), entries)
+    return Stored(None, entries)
+
+
 class AppendIndex(IndexFile):
     """Entries by append time."""
 
-    __slots__ = ("__weakref__", "_file", "_is_file_to_cut", "_opened", "_seed")
+    __slots__ = ("__weakref__", "_base_offset", "_file", "_is_file_to_cut", "_opened", "_origin")
     entry_bytes: ClassVar[int] = ENTRY_BYTES
     key_bytes: ClassVar[int] = 8
 
-    def __init__(self, path: Path, base_offset: int, data: Data, opened: OpenSegments) -> None:
-        """Hold entries that are in the file already; `opened` bounds how many of them hold it open."""
-        super().__init__(path, data, len(data))
-        self._seed = _seed_of(data, base_offset)
+    def __init__(
+        self, path: Path, base_offset: int, origin: Origin, data: Data, opened: OpenSegments
+    ) -> None:
+        """Hold entries that are in the file already; `opened` bounds how many indexes hold their file open."""
+        super().__init__(path, data)
+        self._base_offset = base_offset
+        self._origin = origin
         self._opened = opened
         self._file: files.File | None = None
         self._is_file_to_cut = False  # entries were dropped that the file may still hold
@@ -65,19 +137,31 @@ class AppendIndex(IndexFile):
 
         It is in the file on return. OSError if it is not.
         """
-        if self.data:
-            last_ms, _, is_bound = _entry(self.data, len(self) - 1)
+        data = self.data
+        if data:
+            last_ms, _, is_bound = _entry(data, len(self) - 1)
             if last_ms == time_ms and not is_bound:
                 return
         fields = _pack(time_ms, relative_offset)
-        entry = fields + crc32c(fields, self._seed).to_bytes(4, "big")
-        (self._file or self._open()).append(entry)
+        entry = fields + crc32c(fields).to_bytes(4, "big")
+        (self._file or self._open()).append(entry if data else self._header() + entry)
         self._append(entry)
+
+    def _header(self) -> bytes:
+        return Header.of(self.path.parent, self._base_offset, self._origin).encode()
+
+    def encode(self) -> bytes:
+        """Return the bytes that the file is to hold."""
+        return self._header() + self.data if self.data else b""
+
+    @property
+    def _size(self) -> int:
+        return HEADER_BYTES + len(self.data) if self.data else 0
 
     def _open(self) -> files.File:
         file = files.File(self.path, create=True)
-        if file.size != len(self.data):
-            file.truncate(len(self.data))
+        if file.size != self._size:
+            file.truncate(self._size)
         with self._opened.lock:
             self._file = file
             self._opened.note(self)
@@ -93,8 +177,8 @@ class AppendIndex(IndexFile):
         # Until that is done: whoever comes again after an error drops nothing any more.
         self._is_file_to_cut = True
         file = self._file or self._open()
-        file.truncate(len(self.data))
-        self._sync(file)
+        file.truncate(self._size)
+        file.sync()
         self._is_file_to_cut = False
 
     def drop(self, relative_offset: int) -> bool:
@@ -116,24 +200,18 @@ class AppendIndex(IndexFile):
             files.write_atomically(path, summary.encode())
         is_new = files.status(self.path) is None
         file = files.File(self.path, create=True)
-        file.write_at(bytes(self.data), 0)
-        file.truncate(len(self.data))
-        self._sync(file)
+        file.write_at(self.encode(), 0)
+        file.truncate(self._size)
+        file.sync()
         if is_new:
             files.sync_folder(self.path.parent)
-
-    def _sync(self, file: files.File) -> None:
-        """Put what replaces entries on disk, no newer than the log: else it would be taken for cut by others."""
-        with suppress(FileNotFoundError):  # The log was just deleted.
-            files.date_as(self.path, self.path.with_suffix(LOG))
-        file.sync()
 
     def mend_file(self) -> None:
         """Have the file hold these entries if it holds others.
 
         Call before a summary goes: without that nothing tells of entries which the file has lost.
         """
-        if files.load(self.path) != bytes(self.data):
+        if (files.load(self.path) or b"") != self.encode():
             self.replace_file()
 
     def entry(self, number: int) -> AppendTime:
@@ -182,47 +260,31 @@ def _count_before(data: Data, relative_offset: int) -> int:
     return bisect_right(numbers, relative_offset - 1, key=lambda number: _entry(data, number).relative_offset)
 
 
-def encoded(entries: Iterable[AppendTime], base_offset: int, is_compacted: bool = False) -> bytes:
-    """Return the bytes of a file that holds these entries."""
-    seed = _seed(base_offset, is_compacted)
+def encoded(entries: Iterable[AppendTime]) -> bytes:
+    """Return the bytes of entries."""
     parts = []
     for time_ms, offset, is_bound in entries:
         fields = _pack(time_ms, -1 - offset if is_bound else offset)
-        parts.append(fields + crc32c(fields, seed).to_bytes(4, "big"))
+        parts.append(fields + crc32c(fields).to_bytes(4, "big"))
     return b"".join(parts)
 
 
-def _seed(base_offset: int, is_compacted: bool = False) -> int:
-    return crc32c(_BASE.pack(base_offset) + (_COMPACTED if is_compacted else b""))
+def _sound_entry(data: Data, number: int) -> AppendTime | None:
+    """Return an entry; None if there is none, or its checksum is wrong."""
+    position = number * ENTRY_BYTES
+    if not 0 <= position <= len(data) - ENTRY_BYTES:
+        return None
+    _, _, crc = _unpack(data, position)
+    is_sound = crc == crc32c(memoryview(data)[position : position + _FIELDS.size])
+    return _entry(data, number) if is_sound else None
 
 
-def tells_of_compaction(data: Data, base_offset: int) -> bool:
-    """Tell whether a file is of a segment that compaction has made: the first entry whose checksum is right says so."""
-    seeds = _seed(base_offset), _seed(base_offset, is_compacted=True)
-    for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
-        fields = data[position : position + _FIELDS.size]
-        _, _, crc = _unpack(data, position)
-        for is_compacted, seed in enumerate(seeds):
-            if crc == crc32c(fields, seed):
-                return bool(is_compacted)
-    return False
-
-
-def _seed_of(data: Data, base_offset: int) -> int:
-    return _seed(base_offset, tells_of_compaction(data, base_offset))
-
-
-def sound_entries(
-    data: bytes, base_offset: int, last: AppendTime | None = None
-) -> Iterator[AppendTime | None]:
-    """Yield the entries of a file, or those after `last`; None for each that is damaged, or does not rise."""
-    seed = _seed_of(data, base_offset)
+def sound_entries(data: Data, last: AppendTime | None = None) -> Iterator[AppendTime | None]:
+    """Yield each entry, of those after `last`; None for one that is damaged, or does not rise."""
     last_ms, last_offset = (-1, -1) if last is None else last[:2]
     for number in range(len(data) // ENTRY_BYTES):
-        entry, position = _entry(data, number), number * ENTRY_BYTES
-        _, _, crc = _unpack(data, position)
-        is_sound = crc == crc32c(data[position : position + _FIELDS.size], seed)
-        if is_sound and entry.time_ms >= last_ms and entry.relative_offset > last_offset:
+        entry = _sound_entry(data, number)
+        if entry is not None and entry.time_ms >= last_ms and entry.relative_offset > last_offset:
             last_ms, last_offset, _ = entry
             yield entry
         else:
@@ -251,100 +313,90 @@ def bound_ms(summary: Summary, modified_ms: int, now_ms: int) -> int:
 
 def first_ms(path: Path, base_offset: int) -> int | None:
     """Return when the first batch of a segment was appended, by its file; None where that does not say so."""
-    data = (files.load(path) or b"")[:ENTRY_BYTES]
-    entry = next(sound_entries(data, base_offset), None)
-    return None if entry is None or entry.is_bound else entry.time_ms
+    stored = load(path)
+    entry = _sound_entry(stored.entries, 0)
+    is_of_it = stored.header_of(path.parent, base_offset) is not None
+    return entry.time_ms if is_of_it and entry is not None and not entry.is_bound else None
 
 
-def last_offset(data: Data, base_offset: int) -> int | None:
-    """Return the relative offset of the last entry that is whole; None if there is none, or it is damaged."""
-    start = len(data) // ENTRY_BYTES * ENTRY_BYTES - ENTRY_BYTES
-    if start < 0:
-        return None
-    fields = data[start : start + _FIELDS.size]
-    _, _, crc = _unpack(data, start)
-    if crc not in (crc32c(fields, _seed(base_offset)), crc32c(fields, _seed(base_offset, is_compacted=True))):
-        return None
-    return _entry(data, start // ENTRY_BYTES).relative_offset
+def last_offset(path: Path, base_offset: int) -> int:
+    """Return the offset of the last entry of a segment's file; the base offset where none is there that is sound."""
+    stored = load(path)
+    entry = _sound_entry(stored.entries, len(stored.entries) // ENTRY_BYTES - 1)
+    is_of_it = stored.header_of(path.parent, base_offset) is not None
+    return base_offset + (entry.relative_offset if is_of_it and entry is not None else 0)
 
 
-def is_whole(data: Data, summary: Summary) -> bool:
-    """Tell whether a file holds what a summary vouches for, and nothing else."""
-    return len(data) == summary.append_entries * ENTRY_BYTES and is_vouched(data, summary)
+def is_whole(entries: Data, summary: Summary) -> bool:
+    """Tell whether entries are those that a summary vouches for, and no others."""
+    if summary.batch_count and not entries:
+        return False
+    return len(entries) == _vouched_bytes(summary) and is_vouched(entries, summary)
 
 
-def is_vouched(data: Data, summary: Summary) -> bool:
-    """Tell whether a file begins with what a summary vouches for, if it does for any."""
+def is_vouched(entries: Data, summary: Summary) -> bool:
+    """Tell whether entries begin with those that a summary vouches for."""
     size = _vouched_bytes(summary)
-    return size <= len(data) and crc32c(memoryview(data)[:size]) == (summary.append_crc if size else 0)
+    return size <= len(entries) and crc32c(memoryview(entries)[:size]) == summary.append_crc
 
 
 def _vouched_bytes(summary: Summary) -> int:
-    return max(summary.append_entries, 0) * ENTRY_BYTES
+    return summary.append_entries * ENTRY_BYTES
 
 
-def is_cut(data: Data, log: Described, *, is_newer: bool) -> bool:
-    """Tell whether a file has lost entries from its end, as far as anybody can tell.
+def _believed(stored: Stored, log: Described) -> Data:
+    """Return the entries of a file if each that is sound can be believed, or none.
 
-    An entry is written before its batch. So where the file `is_newer` than the log somebody has changed it since, and
-    it ends with an entry for a batch that was not written any more, or it was cut. Compaction writes it last.
+    Where the summary vouches for other entries and yet each of them is sound, the file is of another log that has the
+    same name: an older backup, or a newer one. Where one is damaged, or the file is cut, the rest is of this log.
     """
-    if len(data) % ENTRY_BYTES or len(data) < _vouched_bytes(log.summary):
-        return True
-    if not is_newer or tells_of_compaction(data, log.base_offset):
-        return False
-    end = log.summary.next_offset - log.base_offset
-    return not data or _entry(data, len(data) // ENTRY_BYTES - 1).relative_offset < end
+    entries, summary = stored.entries, log.summary
+    if summary.append_entries and is_vouched(entries, summary):
+        return entries
+    if stored.header_of(log.file.path.parent, log.base_offset) is None:
+        return b""
+    size = _vouched_bytes(summary)
+    if 0 < size <= len(entries) and all(sound_entries(entries[:size])):
+        return b""
+    return entries
 
 
-def _is_of_another_log(data: Data, log: Described) -> bool:
-    """Tell whether entries of which each is sound are not those that the summary vouches for.
-
-    They can be of another log, whose segment begins with the same offset. Where one is damaged, or the file is cut,
-    what is left of it is of this log as far as anybody can tell.
-    """
-    size = _vouched_bytes(log.summary)
-    if len(data) < size or is_vouched(data, log.summary):
-        return False
-    return all(sound_entries(bytes(data[:size]), log.base_offset))
-
-
-def begins_otherwise(data: Data, base_offset: int, summary: Summary) -> bool:
+def begins_otherwise(stored: Stored, summary: Summary) -> bool:
     """Tell whether a summary is of a log whose first batch was appended at another time than the entries say.
 
     An entry that is a bound says nothing, nor does a summary that vouches for these entries.
     """
-    if summary.append_entries <= 0 or is_vouched(data, summary):
+    if not summary.append_entries or is_vouched(stored.entries, summary):
         return False
-    first = next(sound_entries(bytes(data[:ENTRY_BYTES]), base_offset), None)
+    first = _sound_entry(stored.entries, 0)
     return first is not None and not first.is_bound and first.time_ms != summary.first_append_ms
 
 
-def mended(data: Data, log: Described, bound_ms: int, *, is_tail_lost: bool) -> bytearray:
-    """Return what a file is to hold of the batches that there are: what is sound of it, and bounds for what is not.
+def mended(stored: Stored, log: Described, bound_ms: int, *, is_tail_lost: bool) -> bytearray:
+    """Return the entries of the batches that there are: what is sound of a file, and bounds for what is not.
 
-    All batches were appended by `bound_ms`, which stands in after the last entry where `is_tail_lost`. Entries that the
-    summary vouches for are not looked at; of a file of another log none is believed.
+    All batches were appended by `bound_ms`, which stands in after the last entry where `is_tail_lost` or the file shows
+    that it was cut. Entries that the summary vouches for are not looked at.
     """
-    base_offset, end = log.base_offset, log.summary.next_offset - log.base_offset
-    if _is_of_another_log(data, log):
-        data = b""
-    kept = bytearray(data[: _vouched_bytes(log.summary)] if is_vouched(data, log.summary) else b"")
+    end = log.summary.next_offset - log.base_offset
+    entries, vouched = _believed(stored, log), _vouched_bytes(log.summary)
+    is_cut = len(entries) % ENTRY_BYTES > 0 or len(entries) < vouched
+    kept = bytearray(entries[:vouched] if is_vouched(entries, log.summary) else b"")
     del kept[_count_before(kept, end) * ENTRY_BYTES :]
     last = _entry(kept, len(kept) // ENTRY_BYTES - 1) if kept else None
-    rest = rest_of(bytes(data[len(kept) :]), base_offset, last, end, bound_ms, is_tail_lost)
+    rest = rest_of(entries[len(kept) :], last, end, bound_ms, is_tail_lost or is_cut)
     if any(entry.is_bound for entry in rest):
         rest = _exact(rest, _stamps(log, rest[0].relative_offset))
-    return kept + encoded(rest, base_offset, tells_of_compaction(data, base_offset))
+    return kept + encoded(rest)
 
 
 def rest_of(
-    data: bytes, base_offset: int, last: AppendTime | None, end: int, bound_ms: int, is_tail_lost: bool
+    data: Data, last: AppendTime | None, end: int, bound_ms: int, is_tail_lost: bool
 ) -> list[AppendTime]:
     """Return what bytes that follow the entry `last` say of batches before a relative offset, and bounds for others."""
     entries = [] if last is None else [last]
     has_gap = last is None
-    for entry in sound_entries(data, base_offset, last):
+    for entry in sound_entries(data, last):
         if entry is None:
             has_gap = True
             continue

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import append_index, files, origin, producer_state, walk
+from tidelog.storage import append_index, files, producer_state, walk
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog, without_frames
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import snapshot_path
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Summary
 
 _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")
@@ -66,10 +66,14 @@ class Owed:
 
 
 class Opened(NamedTuple):
-    """A segment as it is, and the offset up to which it is known to have been on disk."""
+    """A segment as it is, and the offset up to which it is known to have been on disk.
+
+    `is_other_version` if its summary is of another version, so that nothing but the log tells of it.
+    """
 
     segment: Segment
     flushed_to: int
+    is_other_version: bool = False
 
 
 class Maker(NamedTuple):
@@ -226,7 +230,7 @@ def mark_lost_within(
     """Mark what is missing between two segments, where something proves that it was there.
 
     The proof is what was known to be flushed of the first, the sidecars of a segment in between, or that both were
-    written here (`origin.is_gap_lost`). Without proof the gap may always have been there: Kafka's compaction leaves
+    written here (`is_gap_lost`). Without proof the gap may always have been there: Kafka's compaction leaves
     such gaps, and nobody misses what lies before the log's start.
     """
     for before, following in list(pairwise(segments)):
@@ -235,8 +239,19 @@ def mark_lost_within(
             continue
         is_flushed = flushed_to[before] > start or any(start <= base < end for base in lost)
         start = start if is_flushed else max(start, log_start_offset)
-        if start < end and (is_flushed or origin.is_gap_lost(before, following)):
+        if start < end and (is_flushed or is_gap_lost(before, following)):
             _mark_lost(segments, start, end, maker)
+
+
+def is_gap_lost(before: Segment, following: Segment) -> bool:
+    """Tell whether offsets between two neighbours were given out here, so that they are lost if no segment has them.
+
+    Kafka's compaction leaves such gaps in what came from elsewhere. One that is empty tells nothing of itself: `before`
+    may be all that compaction elsewhere has left, `following` was begun at the end of the log.
+    """
+    return bool(before.size) and all(
+        each.summary.fills_its_range for each in (before, following) if each.size
+    )
 
 
 def mark_lost_before(segments: list[Segment], log_start_offset: int, maker: Maker) -> None:
@@ -254,8 +269,7 @@ def known_end(folder: Path, bases: list[int], snapshots: Iterable[int]) -> int:
     last = Summary.load(folder / f"{bases[-1]:020d}{SUMMARY}") if bases else None
     if last is None or not last.log_bytes:
         return 0
-    entries = files.map_readonly(folder / f"{bases[-1]:020d}{APPEND_INDEX}")
-    ends = [bases[-1] + (append_index.last_offset(entries, bases[-1]) or 0)]
+    ends = [append_index.last_offset(folder / f"{bases[-1]:020d}{APPEND_INDEX}", bases[-1])]
     epochs = LeaderEpochs.load(folder)
     ends += [start for _, start in epochs.entries] if epochs else []
     for offset in snapshots:

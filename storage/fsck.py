@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, folder_identity, hint_check, origin, pins
+from tidelog.storage import continuity, files, folder_identity, hint_check, pins
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -179,6 +179,13 @@ class Fsck:
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
+        others = sum(check.is_other_version for check in checks)
+        if others:
+            what = (
+                f"summaries and append indexes of {others} segments are of another version; a start makes them anew "
+                "from the log, and append times become bounds"
+            )
+            yield Problem(folder, 0, what, self._repair, is_note=True)
         yield from self._hints(hint_check.in_partition(folder), known, is_live)
         yield from self._abandoned(folder)
         if not is_live:
@@ -304,7 +311,7 @@ class Fsck:
 
     def _told(self, check: SegmentCheck) -> Iterator[Problem]:
         repaired: set[str] = set()
-        if self._repair and check.findings:
+        if self._repair and (check.findings or check.is_other_version):
             try:
                 repaired = check.repair()
             except OSError as error:
@@ -395,11 +402,8 @@ def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_
             yield Problem(after.path, 0, what, is_flushed=True)  # No start cuts that: it refuses the log.
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
-            if origin.is_gap_lost(before.found, after.found):
+            if continuity.is_gap_lost(before.found, after.found):
                 yield Problem(after.path, 0, f"{offsets} gone", is_flushed=end < flushed_to)
-            elif before.origin.has_times and after.origin.has_times:
-                what = f"{offsets} in no segment: gone, unless the log was compacted elsewhere and came from there"
-                yield Problem(after.path, 0, what, is_note=True)
 
 
 def _orphans(folder: Path, bases: list[int], killed_at: int | None = None) -> Iterator[Problem]:

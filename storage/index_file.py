@@ -14,6 +14,8 @@ from crc32c import crc32c
 from tidelog.protocol.records.search import find_entry
 from tidelog.storage import files
 
+Data = bytes | bytearray | memoryview | mmap
+
 
 class IndexFile:
     """Entries of `entry_bytes` each; `data` is a bytearray while the segment is active."""
@@ -22,9 +24,7 @@ class IndexFile:
     entry_bytes: ClassVar[int]
     key_bytes: ClassVar[int]  # an entry begins with its key, a signed integer
 
-    def __init__(
-        self, path: Path, data: bytes | bytearray | mmap = b"", file_bytes: int | None = None
-    ) -> None:
+    def __init__(self, path: Path, data: Data = b"", file_bytes: int | None = None) -> None:
         """Hold entries that are in the file already (or none); `file_bytes` is its size, where that is known."""
         self.path = path
         self.data = data

@@ -78,6 +78,8 @@ def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
         batch_count=tail.batches,
         max_timestamp=largest,
         is_created_bound=known.is_created_bound,
+        origin=known.origin,
+        appended_from=tail.next_offset,
         minima=Minima.unknown(segment.size),
     )
     is_stamped = tail.is_log_append_time

@@ -14,13 +14,14 @@ from tidelog.storage import append_index, files, last_entries, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.index_file import Data
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
-from tidelog.storage.summary import NONE, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Origin, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -72,10 +73,9 @@ class ReadOnlySegment(Segment):
         assert isinstance(self.shared, ReadOnlyShared)
         return self.shared.open_file(self.path(LOG))
 
-    def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
-        return _ReadOnlyAppendIndex(
-            self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes
-        )
+    def _append_index_of(self, data: Data) -> AppendIndex:
+        origin, opened = self.summary.origin, self.shared.open_append_indexes
+        return _ReadOnlyAppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, opened)
 
 
 class ReadOnlyLog(Log):
@@ -146,8 +146,9 @@ def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms:
     if not segments:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
     for segment in segments[:-1]:
-        segment.is_active &= bool(segment.size)  # an empty one stands for lost offsets, and can expire
-    segments[-1].is_active = True
+        if not segment.size and segment.is_active:
+            segment.state = State.SEALED  # it stands for lost offsets, and can expire
+    segments[-1].state = State.ACTIVE
     return tuple(segments)
 
 
@@ -155,7 +156,7 @@ def open_segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int, mark: str = ""
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
-    fresh = Summary.unknown(base_offset, 0, now_ms, config.index_interval_bytes)
+    fresh = Summary.unknown(base_offset, 0, now_ms, config.index_interval_bytes, Origin.IMPORTED)
     segment = ReadOnlySegment(folder, base_offset, 0, fresh, config.segment_index_bytes, shared)
     segment.mark = mark
     summary = Summary.load(segment.path(SUMMARY))  # first: a broker appends, and describes more then
@@ -163,10 +164,17 @@ def open_segment(
     if status is None:
         return None
     created_ms = min(status.modified_ms, now_ms)
-    known = summary or Summary.unknown(base_offset, status.size, created_ms, config.index_interval_bytes)
+    known = summary or Summary.unknown(
+        base_offset,
+        status.size,
+        created_ms,
+        config.index_interval_bytes,
+        append_index.load(segment.path(APPEND_INDEX)).origin_in(folder, base_offset),
+    )
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
     segment.mark = mark
+    segment.state = State.COPY if mark else State.SEALED
     try:
         if (
             summary is None
@@ -178,7 +186,7 @@ def open_segment(
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
-        segment.is_active = True  # what is scanned is in memory only: it is not to be let go of
+        segment.state = State.ACTIVE  # what is scanned is in memory only: it is not to be let go of
         if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:
@@ -210,4 +218,4 @@ def _end_before_torn(segment: Segment) -> None:
 def _date(segment: Segment, modified_ms: int, now_ms: int) -> None:
     if segment.summary.batch_count:
         bound_ms = append_index.bound_ms(segment.summary, modified_ms, now_ms)
-        segment.mend_append_index(bound_ms, modified_ms)
+        segment.mend_append_index(bound_ms)

@@ -32,7 +32,6 @@ import errno
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -60,12 +59,22 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX, Mismatch, Segment
+from tidelog.storage.segment import (
+    APPEND_INDEX,
+    INDEX,
+    LOG,
+    SUFFIXES,
+    SUMMARY,
+    TIME_INDEX,
+    Mismatch,
+    Segment,
+    State,
+)
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
-from tidelog.storage.summary import NONE, Summary
+from tidelog.storage.summary import NONE, Damage, Origin, Summary, version_of
 from tidelog.storage.time_index import TimeIndex
-from tidelog.storage.walk import Following, Refuses
+from tidelog.storage.walk import Following
 
 # Marks of a file that is not in force: deleted, half written.
 _LEFTOVERS = (DELETED, ".tmp")
@@ -164,19 +173,27 @@ def find(
     known_end = 0
     if known.vouches_for_files:  # asked before a segment is opened, which mends them
         known_end = continuity.known_end(folder, found.bases, found.snapshots)
+    maker = continuity.Maker(folder, config, shared, now_ms, owed)
     ends = [*found.bases[1:], known.recovery_point]
     opened = [
-        _open_segment(folder, base, end, config, shared, known, n == last, now_ms, owed)
+        _open_segment(maker, known, base, end, n == last)
         for n, (base, end) in enumerate(zip(found.bases, ends, strict=False))
     ]
     continuity.drop_half_made(opened, owed)
     segments = [each.segment for each in opened]
-    flushed_to = max([known.recovery_point, known_end, *(each.flushed_to for each in opened)])
-    if known.ours and known.was_cut_off and not known.clean:
+    flushed = {each.segment: each.flushed_to for each in opened}
+    flushed_to = max([known.recovery_point, known_end, *flushed.values()])
+    others = sum(each.is_other_version for each in opened)
+    if others:
+        _log.warning(
+            "made anew from the log log=%s-%d segments=%d: their summaries and append indexes are of another "
+            "version; append times are bounds",
+            topic, partition, others,
+        )  # fmt: skip
+    elif known.ours and known.was_cut_off and not known.clean:
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, owed)
     continuity.cut_torn_tail(segments, flushed_to, owed)
-    maker = continuity.Maker(folder, config, shared, now_ms, owed)
-    continuity.mark_lost_within(segments, known.log_start_offset, dict(opened), found.lost, maker)
+    continuity.mark_lost_within(segments, known.log_start_offset, flushed, found.lost, maker)
     if known.clean and known.is_start_noted:  # else retention may have come after the checkpoint
         continuity.mark_lost_before(segments, known.log_start_offset, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
@@ -186,7 +203,7 @@ def find(
             _seal(segment, owed)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, owed)
-    segments[-1].is_active = True
+    segments[-1].state = State.ACTIVE
     for segment in segments:
         verification.tell_damage(segment)
     verification.tell_transactions(segments)
@@ -343,34 +360,33 @@ def _names(folder: Path) -> list[str]:
 
 
 def _open_segment(
-    folder: Path,
-    base_offset: int,
-    end_offset: int,
-    config: TopicConfig,
-    shared: Shared,
-    known: Known,
-    is_last: bool,
-    now_ms: int,
-    owed: Owed,
+    maker: continuity.Maker, known: Known, base_offset: int, end_offset: int, is_last: bool
 ) -> Opened:
     """Open a segment and know its batches: from its summary, from the log, or from both.
 
     `end_offset` is where it should end: a summary that says otherwise is looked at more closely.
     """
-    name = f"{base_offset:020d}"
-    size, modified_ms = files.status(folder / (name + LOG)) or (0, now_ms)
-    summary = Summary.load(folder / (name + SUMMARY))
-    unknown = Summary.unknown(base_offset, size, min(modified_ms, now_ms), config.index_interval_bytes)
+    folder, config, name = maker.folder, maker.config, f"{base_offset:020d}"
+    size, modified_ms = files.status(folder / (name + LOG)) or (0, maker.now_ms)
+    data = files.load(folder / (name + SUMMARY)) or b""
+    summary = Summary.decode(data)
+    is_other_version = summary is None and version_of(data) is not None
     # Times are not in the log: they are good wherever the rest ends.
-    fresh = unknown if summary is None else summary.only_times(base_offset)
-    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, shared)
-    opening = _Opening(segment, unknown, modified_ms, end_offset, known, is_last, now_ms, owed)
+    if summary is None:
+        is_ours = known.ours and is_last and not is_other_version
+        fresh = _unknown(maker, base_offset, size, modified_ms, is_ours=is_ours)
+    else:
+        fresh = summary.only_times(base_offset)
+    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, maker.shared)
+    opening = _Opening(segment, maker, modified_ms, end_offset, known, is_last)
+    if is_other_version:
+        return opening.without_known_version()
     if summary is None and size == 0 and known.clean:
         segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
         return Opened(segment, NONE)
     # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
     by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
-    if summary is None and last_entries.tell_of(segment, by_ms, now_ms, known.recovery_point):
+    if summary is None and last_entries.tell_of(segment, by_ms, maker.now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
     if summary is None or not summary.flushed:
         return opening.by_log(NONE)
@@ -381,47 +397,73 @@ def _open_segment(
     # No flush of it can have come further than the segment after it begins.
     flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
     if summary.log_bytes > size:
-        owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+        maker.owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         return opening.by_log(flushed_to)
     return opening.by_summary(summary, flushed_to)
+
+
+def _unknown(
+    maker: continuity.Maker, base_offset: int, size: int, modified_ms: int, *, is_ours: bool = False
+) -> Summary:
+    """Return what is known of a segment without a summary.
+
+    One that `is_ours` and has lost its append index as well was appended to here.
+    """
+    folder, header = maker.folder, None
+    if size:
+        header = append_index.load(folder / f"{base_offset:020d}{APPEND_INDEX}").header_of(
+            folder, base_offset
+        )
+    origin = Origin.IMPORTED if header is None else header.origin
+    created_ms = min(modified_ms, maker.now_ms)
+    unknown = Summary.unknown(base_offset, size, created_ms, maker.config.index_interval_bytes, origin)
+    if header is None and is_ours:
+        unknown.appended_from = 0
+    return unknown
 
 
 class _Opening(NamedTuple):
     """A segment on its way from files to what is known of them, and what is known of the log around it."""
 
     segment: Segment
-    unknown: Summary  # what is known without a summary
+    maker: continuity.Maker
     modified_ms: int
     end_offset: int
     known: Known
     is_last: bool
-    now_ms: int
-    owed: Owed
 
     def by_log(self, flushed_to: int) -> Opened:
         """Read all of the log; a summary said that it was flushed up to an offset."""
         segment, known = self.segment, self.known
-        segment.is_active = True
+        segment.state = State.ACTIVE
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
-            segment.rebuild(self._refuses and _leaves_a_gap_in(segment), _epoch_at(segment.folder))
+            segment.rebuild(self._leaves_a_gap, _epoch_at(segment.folder))
         self._date(segment)
         if self.is_last and known.clean and segment.next_offset == known.recovery_point:
             flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
         return Opened(segment, flushed_to)
 
-    def without_summary(self) -> Opened:
-        """Read all of the log, and have nobody believe the summary later: it is of another log.
+    def without_known_version(self) -> Opened:
+        """Read all of the log, as its summary is of another version; where there is none it stands for lost offsets.
 
-        It may be a later summary of this one, beside an older copy of the log: what it says of the creation is kept.
+        Of segments that are not the last one only these have a summary and no batches.
         """
         segment = self.segment
+        if segment.size or self.is_last:
+            self.by_log(NONE)
+            self.maker.owed.write(partial(files.remove, segment.path(SUMMARY)))
+            return Opened(segment, NONE, is_other_version=True)
+        segment.summary.damage = (Damage(0, 0, self.end_offset),)
+        self.maker.owed.write(partial(segment.replace_summary, finished=True))
+        return Opened(segment, NONE, is_other_version=True)
+
+    def without_summary(self) -> Opened:
+        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+        segment = self.segment
         _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
-        self.owed.write(partial(files.remove, segment.path(SUMMARY)))
-        told = segment.summary
-        segment.summary = replace(
-            self.unknown, created_ms=told.created_ms, is_created_bound=told.is_created_bound
-        )
+        self.maker.owed.write(partial(files.remove, segment.path(SUMMARY)))
+        segment.summary = _unknown(self.maker, segment.base_offset, segment.size, self.modified_ms)
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
@@ -433,7 +475,8 @@ class _Opening(NamedTuple):
         segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
-        segment.is_active = not is_whole
+        if not is_whole:
+            segment.state = State.ACTIVE
         if not _is_as_described(segment):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):
@@ -442,21 +485,40 @@ class _Opening(NamedTuple):
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
-            self.owed.write(partial(_unless_gone, save))
+            self.maker.owed.write(partial(_unless_gone, save))
         if not is_whole:
             segment.size = size
             _begin_to_read(segment, summary.log_bytes, size)
-            segment.scan(self._refuses, _epoch_at(segment.folder))
+            segment.scan(self._leaves_a_gap, _epoch_at(segment.folder))
             self._date(segment)
         return Opened(segment, flushed_to)
 
-    @property
-    def _refuses(self) -> Refuses | None:
-        return _leaves_a_gap if self.known.ours and self.is_last else None
+    def _leaves_a_gap(
+        self, _position: int, header: BatchHeader, expected: int | None, following: Following
+    ) -> bool:
+        """Refuse a batch by its offset, which no checksum covers, where the segment may leave none out."""
+        may_skip = self.segment.summary.may_skip
+        if expected is None:
+            end, after = header.last_offset + 1, following()
+            return after not in (None, end) and not may_skip(end, after or end)
+        return expected != header.base_offset and not may_skip(expected, header.base_offset)
 
     def _date(self, segment: Segment) -> None:
-        next_base = None if self.is_last else self.end_offset
-        _dated(segment, self.modified_ms, self.now_ms, self.known, next_base, self.owed)
+        """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
+
+        That is the time of the file, or the first append to the segment after it, if that came before. What tells of
+        batches that are not there goes, before others get their offsets.
+        """
+        # Nobody was told when what came from elsewhere was appended: there the file is what says it.
+        latest_ms = files.latest_ms(self.modified_ms) if self.known.ours else self.modified_ms
+        bound_ms = append_index.bound_ms(segment.summary, latest_ms, self.maker.now_ms)
+        if not self.is_last:
+            following = segment.folder / f"{self.end_offset:020d}{APPEND_INDEX}"
+            next_ms = append_index.first_ms(following, self.end_offset)
+            bound_ms = bound_ms if next_ms is None else min(bound_ms, next_ms)
+        mended = segment.mend_append_index(bound_ms, is_tail_lost=self.known.was_cut_off)
+        if mended is not None:
+            self.maker.owed.write(mended.replace_file)
 
 
 def _begin_to_read(segment: Segment, start: int, end: int) -> None:
@@ -476,31 +538,6 @@ def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
         and len(times) == summary.time_entries * TimeIndex.entry_bytes
         and (offsets.size if offsets else 0) == summary.offset_entries * OffsetIndex.entry_bytes
     )
-
-
-def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
-    """Refuse a batch by its offset, which no checksum covers: the segment written to leaves none out.
-
-    Of older ones, or those that came from elsewhere, compaction may have.
-    """
-    if expected is None:
-        return following() not in (None, header.last_offset + 1)
-    return expected != header.base_offset
-
-
-def _leaves_a_gap_in(segment: Segment) -> Refuses:
-    """Refuse such a batch where no summary tells which ones were imported, unless it may have been among these."""
-    may_skip = verification.may_skip(segment)
-
-    def refuses(position: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
-        if not _leaves_a_gap(position, header, expected, following):
-            return False
-        first, last = (
-            (expected, header.base_offset) if expected is not None else (header.last_offset + 1, following())
-        )
-        return not may_skip(first, last or first)
-
-    return refuses
 
 
 def _seal(segment: Segment, owed: Owed) -> None:
@@ -549,25 +586,6 @@ def _is_as_described(segment: Segment) -> bool:
 def _epoch_at(folder: Path) -> Callable[[int], int]:
     epochs = LeaderEpochs.load(folder)
     return LeaderEpochs(folder).at if epochs is None else epochs.at
-
-
-def _dated(
-    segment: Segment, modified_ms: int, now_ms: int, known: Known, next_base: int | None, owed: Owed
-) -> None:
-    """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
-
-    That is the time of the file, or the first append to the segment that begins with `next_base`, if that came before.
-    What tells of batches that are not there goes, before others get their offsets.
-    """
-    # Nobody was told when what came from elsewhere was appended: there the file is what says it.
-    latest_ms = files.latest_ms(modified_ms) if known.ours else modified_ms
-    bound_ms = append_index.bound_ms(segment.summary, latest_ms, now_ms)
-    if next_base is not None:
-        next_ms = append_index.first_ms(segment.folder / f"{next_base:020d}{APPEND_INDEX}", next_base)
-        bound_ms = bound_ms if next_ms is None else min(bound_ms, next_ms)
-    mended = segment.mend_append_index(bound_ms, modified_ms, is_tail_lost=known.was_cut_off)
-    if mended is not None:
-        owed.write(mended.replace_file)
 
 
 def _load_epochs(log: Log, known: Known, since: int) -> None:

@@ -11,6 +11,7 @@ not verified since, and `Mismatch` says that what is known of the segment has to
 """
 
 from collections.abc import Iterable
+from enum import Enum, auto
 from pathlib import Path
 
 from crc32c import crc32c
@@ -20,32 +21,46 @@ from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANS
 from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
-from tidelog.storage.append_index import AppendIndex, Described
+from tidelog.storage.append_index import AppendIndex, AppendTime, Described, Stored
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.index_file import Data
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.offset_index import OffsetIndex
-from tidelog.storage.segment_files import (
-    APPEND_INDEX,
-    INDEX,
-    LOG,
-    SUFFIXES,
-    SUMMARY,
-    TIME_INDEX,
-    SegmentFiles,
-)
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, SUFFIX, Damage, Origin, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
-__all__ = [
-    "APPEND_INDEX", "INDEX", "LOG", "OFFSET_MAX", "SUFFIXES", "SUMMARY", "TIME_INDEX", "Mismatch", "Segment",
-]  # fmt: skip
-
-OFFSET_MAX = (1 << 63) - 1
+LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
+SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
+
+
+class State(Enum):
+    """What a segment is in its log.
+
+    An active one and a copy keep their files open. Others open them when they are needed, and let go of them where too
+    many are open.
+    """
+
+    ACTIVE = auto()  # takes appends, or is being scanned
+    SEALED = auto()  # is only read
+    COPY = auto()  # made by compaction; its files have not got their names yet
+    REPLACED = (
+        auto()
+    )  # a copy is in its place, and its names may be those of the copy: it opens no more files
+
+
+def log_bytes(folder: Path) -> int:
+    """Return how many bytes the `.log` files in a partition's folder have; OSError where it cannot be listed."""
+    logs = (
+        files.status(folder / entry.name)
+        for entry in files.list_folder(folder)
+        if entry.name.endswith(LOG) and not entry.is_folder
+    )
+    return sum(each.size for each in logs if each is not None)
 
 
 class Mismatch(CorruptLog):
@@ -57,17 +72,18 @@ class Mismatch(CorruptLog):
         self.segment = segment
 
 
-class Segment(SegmentFiles):
+class Segment:
     """A segment; `size` is what of its log is published to readers.
 
-    `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another.
-    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified. `sample`
-    is what is known of its keys.
+    `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another. The names
+    of its files end with its `mark`, which only a copy has. `unverified` are the blocks that were there when it was
+    loaded, None once all of them have been verified. `sample` is what is known of its keys.
     """
 
     __slots__ = (
-        "_entry_ms", "_finished_size", "identity", "index_bytes_max", "last_offset_max", "sample", "summary",
-        "unverified",
+        "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
+        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "last_offset_max", "mark", "sample",
+        "shared", "size", "state", "summary", "unverified",
     )  # fmt: skip
 
     def __init__(
@@ -80,16 +96,26 @@ class Segment(SegmentFiles):
         shared: Shared,
     ) -> None:
         """Describe a sealed segment whose files exist; nothing is opened."""
-        super().__init__(folder, base_offset, size, shared)
-        self.identity = next(shared.identities)
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size = size
         self.summary = summary
-        self.sample: KeySample | None = None
         self.index_bytes_max = index_bytes_max
-        self.last_offset_max = 0
-        self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
+        self.shared = shared
+        self.state = State.SEALED
+        self.mark = ""
+        self.identity = next(shared.identities)
+        self.sample: KeySample | None = None
+        self.unverified: Unverified | None = None
+        self._file: files.File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._append_index: AppendIndex | None = None
+        self._digests: Digests | None = None
         self._finished_size = -1
         self._entry_ms = NONE  # the append time for which the last batch needed no entry any more
-        self.unverified: Unverified | None = None
+        self.last_offset_max = 0
+        self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
 
     @classmethod
     def begin(
@@ -101,20 +127,85 @@ class Segment(SegmentFiles):
         shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
+        origin: Origin = Origin.APPENDED,
         mark: str = "",
     ) -> "Segment":
         """Describe a new, active segment, whose files are to be made by `make_files`.
 
         `last_append_ms` is when the log it belongs to was last appended to; `mark` ends the names of a copy.
         """
-        summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
+        summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
         segment.mark = mark
-        segment.is_active = True
+        segment.state = State.COPY if mark else State.ACTIVE
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
         segment._append_index = segment._append_index_of(bytearray())
         return segment
+
+    # Its files.
+
+    def path(self, suffix: str) -> Path:
+        """Return the path of one of its files."""
+        return self.folder / self.name(suffix)
+
+    def name(self, suffix: str) -> str:
+        """Return the name of one of its files."""
+        return f"{self.base_offset:020d}{suffix}{self.mark}"
+
+    @property
+    def file(self) -> files.File:
+        """The log file, opened on first use; what is read from it past `read` and `slice` was not verified."""
+        file = self._file
+        return self._open() if file is None else file
+
+    def _open(self) -> files.File:
+        try:
+            opened = self._open_file()
+        except FileNotFoundError:
+            self._refuse_replaced()
+            raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
+        self._refuse_replaced()
+        with self.shared.open_segments.lock:
+            # There is one only, whoever comes at once: it knows where the next append goes.
+            if self._file is None:
+                opened.size = self.size
+                self._file = opened
+                if not self.is_active:
+                    self.shared.open_segments.note(self)
+            return self._file
+
+    def _open_file(self) -> files.File:
+        return files.File(self.path(LOG))
+
+    def release(self) -> None:
+        """Let go of what can be opened again; readers keep what they hold."""
+        with self.shared.open_segments.lock:
+            self.let_go()
+            if self._append_index is not None:
+                self._append_index.let_go()
+
+    def let_go(self) -> None:
+        """Do as `release` does, where the lock of `open_segments` is held; not while its files change their names."""
+        if self.state in (State.SEALED, State.REPLACED):
+            self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
+
+    def close(self) -> None:
+        """Let go of the log's file, which has been flushed, even while active: no more is appended."""
+        with self.shared.open_segments.lock:
+            self._file = None
+            if self._append_index is not None:
+                self._append_index.let_go()
+
+    def sync(self) -> None:
+        """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
+        file = self._file
+        if file is not None:
+            file.sync()
+        else:
+            files.sync(self.path(LOG))
+        for suffix in (INDEX, TIME_INDEX, APPEND_INDEX):
+            files.sync(self.path(suffix))
 
     def make_files(self) -> None:
         """Make the files of a new segment, all or none. Their names are durable once the folder is synced.
@@ -127,6 +218,11 @@ class Segment(SegmentFiles):
     def new_names(self) -> list[str]:
         """The names of the files that a new segment has, empty, in the order in which to make them."""
         return [self.name(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it takes appends, or is being scanned."""
+        return self.state is State.ACTIVE
 
     @property
     def next_offset(self) -> int:
@@ -194,7 +290,7 @@ class Segment(SegmentFiles):
 
     def _refuse_replaced(self) -> None:
         """Raise Mismatch if files of its names may be those of another: to be asked once they are open."""
-        if self.is_replaced:
+        if self.state is State.REPLACED:
             raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
 
     # Writing.
@@ -382,7 +478,7 @@ class Segment(SegmentFiles):
 
     def _become_sealed(self) -> None:
         with self.shared.open_segments.lock:
-            self.is_active = False
+            self.state = State.SEALED
             if self._file is not None:
                 self.shared.open_segments.note(self)
 
@@ -455,56 +551,53 @@ class Segment(SegmentFiles):
         if self.is_known_by_index:
             raise Mismatch(f"{self.path(LOG)}: not read yet", self)
         summary = self.summary
-        data = files.map_readonly(self.path(APPEND_INDEX))
+        stored = append_index.load(self.path(APPEND_INDEX))
         self._refuse_replaced()
-        if append_index.is_whole(data, summary):
-            index = self._append_index_of(bytearray(data) if self.is_active else data)
+        if append_index.is_whole(stored.entries, summary):
+            index = self._append_index_of(bytearray(stored.entries) if self.is_active else stored.entries)
         else:
-            is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
-            index = self._mended(data, summary.last_append_ms, is_tail_lost=is_cut)
-            if self.is_active and index.data != data[:]:
-                index.replace_file()
+            index = self._mended(stored, summary.last_append_ms, is_tail_lost=False)
+        if self.is_active and not self._is_file_of(index, stored):
+            index.replace_file()
         with self.shared.open_segments.lock:
             self._append_index = index
             if not self.is_active:
                 self.shared.open_segments.note(self)
         return index
 
-    def mend_append_index(
-        self, bound_ms: int, modified_ms: int | None = None, *, is_tail_lost: bool = False
-    ) -> AppendIndex | None:
+    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool = False) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
-        All was appended by `bound_ms`; the log's file was last written to at `modified_ms`, by its own word. What
-        nobody wrote down is bounded by the first, or by what came after. Return them if the file has yet to be
-        replaced, or the summary vouches for entries that are gone: it would do so for others in their place, and have
-        them taken for those of another log.
+        All was appended by `bound_ms`, which stands in where no entry and no batch tells. Return the index if its file
+        has yet to be replaced, or if the summary vouches for entries that are gone: it would take others in their place
+        for those of another log.
         """
-        path, summary = self.path(APPEND_INDEX), self.summary
-        status, data = files.status(path), files.map_readonly(path)
-        is_newer = modified_ms is not None and status is not None and status.modified_ms > modified_ms
-        is_cut = append_index.is_cut(data, self._described, is_newer=is_newer)
-        index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost or is_cut)
+        summary, stored = self.summary, append_index.load(self.path(APPEND_INDEX))
+        index = self._append_index = self._mended(stored, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
-        is_known = index.data == data[:] and append_index.is_vouched(index.data, summary)
+        is_known = self._is_file_of(index, stored) and append_index.is_vouched(index.data, summary)
         return index if self.is_active and not is_known else None
 
-    def load_append_times(self) -> None:
-        """Take the append times of a copy from its file."""
-        self._append_index = self._append_index_of(files.load(self.path(APPEND_INDEX)) or b"")
+    def write_append_times(self, times: Iterable[AppendTime]) -> None:
+        """Write the append times of a copy."""
+        index = self._append_index = self._append_index_of(append_index.encoded(times))
+        files.write(index.path, index.encode())
 
-    def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
-        mended = append_index.mended(data, self._described, bound_ms, is_tail_lost=is_tail_lost)
-        return self._append_index_of(mended)
+    def _is_file_of(self, index: AppendIndex, stored: Stored) -> bool:
+        """Tell whether entries can go on in the file as it is."""
+        if index.data != stored.entries:
+            return False
+        return not index.data or stored.header_of(self.folder, self.base_offset) is not None
 
-    @property
-    def _described(self) -> Described:
-        return Described(self.file, self.size, self.base_offset, self.summary)
+    def _mended(self, stored: Stored, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
+        log = Described(self.file, self.size, self.base_offset, self.summary)
+        return self._append_index_of(append_index.mended(stored, log, bound_ms, is_tail_lost=is_tail_lost))
 
-    def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
-        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes)
+    def _append_index_of(self, data: Data) -> AppendIndex:
+        origin, opened = self.summary.origin, self.shared.open_append_indexes
+        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, opened)
 
     def _empty_indexes(self, file_bytes: int | None = None) -> tuple[OffsetIndex, TimeIndex]:
         indexes = (
@@ -521,7 +614,7 @@ class Segment(SegmentFiles):
         segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
         segment.mark = self.mark
-        segment.is_active = True
+        segment.state = State.ACTIVE
         segment._digests = Digests()
         segment._append_index = self._append_index
         segment._empty_indexes()
@@ -534,6 +627,7 @@ class Segment(SegmentFiles):
         self._digests = Digests()
         self._empty_indexes()
         self.scan(refuses, epoch_at)
+        self.summary.appended_from = min(self.summary.appended_from, self.next_offset)
 
     def scan(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
         """Verify every batch after what the summary describes, and take note of it.
@@ -574,7 +668,7 @@ class Segment(SegmentFiles):
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
         # Whoever would have it let go of its files has done so, or will not.
         with self.shared.open_segments.lock:
-            self.is_active = True
+            self.state = State.ACTIVE
         self.cut_file(position)
         if self.end_at(position):
             self.append_index.cut_file()

@@ -6,7 +6,7 @@ against the files that are there. Knows nothing of other segments, of locks, or 
 
 Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
 they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
-the segment's batches were appended here (`origin.Origin`), and rise in any case.
+the segment's batches were appended here (`summary.Origin`), and rise in any case.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,10 +28,9 @@ from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
-from tidelog.storage.origin import Origin
 from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
-from tidelog.storage.summary import NONE, Summary
+from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX, Segment
+from tidelog.storage.summary import NONE, OFFSET_MAX, VERSION, Origin, Summary, version_of
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
 # What of a summary is a function of the log and the index interval, whoever has walked over it.
@@ -74,7 +73,7 @@ class Sidecars(NamedTuple):
 
     offsets: bytes | None
     times: bytes | None
-    append_times: bytes
+    append_index: bytes
     summary: bytes | None
 
 
@@ -106,14 +105,21 @@ class SegmentCheck:
         if status is None:
             raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
         self.findings: list[Finding] = []
-        fresh.created_ms, fresh.is_created_bound = status.modified_ms, int(status.size > 0)
+        stored = append_index.parsed(self.sidecars.append_index)
+        self._header, self._append_times = stored.header_of(folder, base_offset), stored.entries
+        origin = Origin.IMPORTED if self._header is None else self._header.origin
+        self._segment.summary = Summary.unknown(
+            base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL, origin
+        )
+        version = version_of(self.sidecars.summary or b"")
+        # Its append index is, too: a start makes both anew.
+        self.is_other_version = version not in (None, VERSION)
         self._is_cut_short = False
         self.has_bounds = False
         self._around = around
         self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
         self._segment.size = status.size
         self.torn_bytes = 0
-        self.origin = Origin(self.sidecars.append_times, base_offset, self._segment.file, status.size)
         self._found: Segment = self._segment
         self._is_vouched = False
 
@@ -184,10 +190,11 @@ class SegmentCheck:
         """Walk over what the summary describes, then over the rest."""
         segment, summary, size = self._segment, self._summary, self._segment.size
         if summary is None and not self._around.lags:
-            if self.sidecars.summary is not None:
+            if self.sidecars.summary is None:
+                if self._header is not None:
+                    self._say(SUMMARY, 0, "missing")
+            elif not self.is_other_version:
                 self._say(SUMMARY, 0, "not a whole summary of a known version")
-            elif self.origin.has_times:
-                self._say(SUMMARY, 0, "missing")
         is_unlike = summary is not None and (summary.log_bytes > size or not summary.log_bytes)
         if summary is not None and is_unlike and verification.is_of_another_log(segment, summary):
             self._say(SUMMARY, 0, "not of this log: it describes other batches")
@@ -233,15 +240,16 @@ class SegmentCheck:
 
     def _refuses(self) -> walk.Refuses:
         """Return what refuses a batch that no digest vouches for."""
-        epoch_at, origin, is_vouched = self._around.epoch_at, self.origin, self._is_vouched
-        is_ours = is_vouched or origin.has_times
+        epoch_at, may_skip = self._around.epoch_at, self._found.summary.may_skip
+        is_ours = self._is_vouched or self._header is not None
 
         def refuses(
             _position: int, header: BatchHeader, expected: int | None, _following: walk.Following
         ) -> bool:
-            # What comes after that for which the digests vouch was appended here.
-            if expected not in (None, header.base_offset) and (
-                is_vouched or not origin.may_skip(expected, header.base_offset)
+            if (
+                expected is not None
+                and expected != header.base_offset
+                and not may_skip(expected, header.base_offset)
             ):
                 return True
             if header.magic != MAGIC:
@@ -378,10 +386,15 @@ class SegmentCheck:
     # What is not.
 
     def _check_append_index(self) -> None:
-        data, size = self.sidecars.append_times, append_index.ENTRY_BYTES
+        if self.is_other_version:
+            return
+        data, size, start = self._append_times, append_index.ENTRY_BYTES, append_index.HEADER_BYTES
+        if self.sidecars.append_index and self._header is None:
+            self._say(APPEND_INDEX, 0, "its header is damaged, or names another segment")
+            return
         base_offset, end = self._segment.base_offset, self._found.next_offset - self._segment.base_offset
         lags, is_sound = self._around.lags, True
-        for number, entry in enumerate(append_index.sound_entries(data, base_offset)):
+        for number, entry in enumerate(append_index.sound_entries(data)):
             what = ""
             if entry is None:
                 what = "its checksum is not right, or it does not rise"
@@ -391,17 +404,19 @@ class SegmentCheck:
                 what = f"offset {base_offset + entry.relative_offset} is not in the log"
             if what:
                 is_sound = False
-                self._say(APPEND_INDEX, number * size, f"entry {number}: {what}")
+                self._say(APPEND_INDEX, start + number * size, f"entry {number}: {what}")
         if len(data) % size and not lags:
             is_sound = False
-            self._say(APPEND_INDEX, len(data) - len(data) % size, "its last entry is not whole")
+            self._say(APPEND_INDEX, start + len(data) - len(data) % size, "its last entry is not whole")
         summary = self._summary
-        if not is_sound or summary is None or summary.append_entries < 0:
+        if not is_sound or summary is None:
             return
         vouched = summary.append_entries * size
         if len(data) < vouched:
             self._say(
-                APPEND_INDEX, len(data), f"ends after {len(data) // size} of {summary.append_entries} entries"
+                APPEND_INDEX,
+                start + len(data),
+                f"ends after {len(data) // size} of {summary.append_entries} entries",
             )
         elif crc32c(data[:vouched]) != summary.append_crc:
             self._say(APPEND_INDEX, 0, "holds other entries than those that the summary vouches for")
@@ -455,10 +470,12 @@ class SegmentCheck:
         the summary alone knows of offsets that are lost, nothing is written: they would be given out again.
         """
         found, sidecars = self._found, self.sidecars
-        if self._is_cut_short or (not found.size and self._summary is not None and self._summary.damage):
+        if self._is_cut_short:
+            return set()
+        if not found.size and (self.is_other_version or (self._summary is not None and self._summary.damage)):
             return set()
         files.sync(found.path(LOG))
-        if sidecars.summary is None and not sidecars.append_times:
+        if sidecars.summary is None and not sidecars.append_index:
             found.offset_index.save()
             found.time_index.save(_state(found).final)
         else:
@@ -474,7 +491,8 @@ class SegmentCheck:
 
     def _mend_append_index(self) -> None:
         """Have bounds in place of what is lost of the append index, and is not found again (`has_bounds`)."""
-        found, is_wrong = self._found, any(f.path.suffix == APPEND_INDEX for f in self.findings)
+        is_wrong = self.is_other_version or any(f.path.suffix == APPEND_INDEX for f in self.findings)
+        found = self._found
         if not is_wrong and self._summary is not None:
             return  # What the summary says of it is true.
         bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)

@@ -1,17 +1,16 @@
 """What is known of a segment's batches, and the `.summary` file that remembers it.
 
-Owns counts, times, the smallest ones stretch by stretch (`minima`), the digests of the log's blocks (`blocks`) and the
-checksums of the indexes. A hint: the file
-carries a checksum and the digests of the bytes that it describes, and whatever it says can be found again in the log,
-but for the wall time of creation and appends. Files of older versions are read by their own layouts: what they know is
-kept, and what they did not know has its default. Of one without digests only the times are believed, as nothing vouches
-for the rest. Layout: docs/formats.md.
+Owns counts, times, the smallest ones stretch by stretch (`minima`), the digests of the log's blocks (`blocks`), the
+checksums of the indexes, and where the batches come from (`Origin`). The file carries a checksum and the digests of the
+bytes that it describes. Whatever it says can be found again in the log, but for the origin and the wall times of
+creation and appends. Layout: docs/formats.md.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from pathlib import Path
 from struct import Struct, error
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -22,11 +21,25 @@ from tidelog.storage.minima import UNKNOWN, Minima
 
 SUFFIX = ".summary"
 MAGIC = b"TLSM"
+VERSION: Final = 7
 NONE = -1  # no timestamp, no offset
+OFFSET_MAX = (1 << 63) - 1
 
 _HEAD = Struct(">4sHH")
 _DAMAGE = Struct(">qqq")
 _CRC = Struct(">I")
+
+
+class Origin(IntEnum):
+    """Where the batches of a segment come from, and so which offsets it may lack."""
+
+    APPENDED = 0  # appended here, one after another: it lacks none
+    COMPACTED = (
+        1  # copied by compaction from segments that were appended here: it may lack some, but not at its ends
+    )
+    IMPORTED = (
+        2  # from elsewhere, or nothing tells: the segment before it may end, and the next one begin, anywhere
+    )
 
 
 class Damage(NamedTuple):
@@ -60,7 +73,7 @@ class Summary:
     time_entries: int = 0
     offset_crc: int = 0
     time_crc: int = 0
-    append_entries: int = NONE  # NONE where nobody noted append times
+    append_entries: int = 0
     append_crc: int = 0
     is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
     transactional: int = 0  # 1 where a batch is part of a transaction
@@ -73,6 +86,9 @@ class Summary:
     # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats cannot say so.
     seen_to: int = NONE
     seen_ms: int = NONE
+    origin: Origin = Origin.APPENDED
+    # From this offset on batches were appended here, and none is missing; those before came as `origin` says.
+    appended_from: int = 0
     damage: tuple[Damage, ...] = ()
     minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
@@ -81,12 +97,33 @@ class Summary:
     told_ms: int = field(default=NONE, compare=False)
 
     @classmethod
-    def unknown(cls, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int) -> "Summary":
-        """Return one of an empty log, for a segment of which only the file tells: it was created by that time.
+    def unknown(
+        cls, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int, origin: Origin
+    ) -> "Summary":
+        """Return one of an empty log, for a segment without a summary; its log was last written to at `modified_ms`.
 
-        Then exactly, if nothing was written to it since.
+        It was created by that time: exactly then, if nothing was written to it since.
         """
-        return cls(0, 0, base_offset, modified_ms, index_interval_bytes, is_created_bound=int(size > 0))
+        is_appended = not size or origin == Origin.APPENDED
+        return cls(
+            0,
+            0,
+            base_offset,
+            modified_ms,
+            index_interval_bytes,
+            is_created_bound=int(size > 0),
+            origin=Origin.APPENDED if is_appended else origin,
+            appended_from=0 if is_appended else OFFSET_MAX,
+        )
+
+    def may_skip(self, expected: int, offset: int) -> bool:
+        """Tell whether a batch may begin with a larger offset than the one that follows the batch before it."""
+        return expected < self.appended_from and offset <= self.appended_from
+
+    @property
+    def fills_its_range(self) -> bool:
+        """Whether the segment reached from its base offset to that of the next one when it was sealed."""
+        return self.origin != Origin.IMPORTED
 
     def forget_tail(self) -> int:
         """Take damage at the end for a write that was never finished; return where the log ends without it."""
@@ -95,42 +132,35 @@ class Summary:
         return tail.start
 
     def encode(self) -> bytes:
-        """Return the bytes of the file, in the latest version."""
-        layout = LAYOUTS[VERSION]
-        numbers = [getattr(self, name) for name in layout.names]
-        parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), layout.numbers.pack(*numbers)]
-        parts += [_DAMAGE.pack(*damage) for damage in self.damage]
-        if layout.has_minima:
-            parts.append(self.minima.encode())
-        body = b"".join([*parts, self.digests])
+        """Return the bytes of the file."""
+        numbers = _NUMBERS.pack(*(getattr(self, name) for name in _NAMES))
+        damage = b"".join(_DAMAGE.pack(*each) for each in self.damage)
+        head = _HEAD.pack(MAGIC, VERSION, len(self.damage))
+        body = b"".join([head, numbers, damage, self.minima.encode(), self.digests])
         return body + _CRC.pack(crc32c(body))
 
     @classmethod
     def decode(cls, data: bytes) -> "Summary | None":
-        """Read the bytes of a file; None if they are not a whole summary of a known version."""
+        """Read the bytes of a file; None if they are not a whole summary of this version."""
+        if version_of(data) != VERSION:
+            return None
         try:
-            magic, version, damages = _HEAD.unpack_from(data)
-            if magic != MAGIC or crc32c(data[:-4]) != _CRC.unpack(data[-4:])[0]:
-                return None
-            layout = LAYOUTS.get(version)
-            if layout is None:
-                return None
-            numbers = layout.numbers.unpack_from(data, _HEAD.size)
-            at = _HEAD.size + layout.numbers.size
-            damage = tuple(Damage(*_DAMAGE.unpack_from(data, at + i * _DAMAGE.size)) for i in range(damages))
-            at += damages * _DAMAGE.size
-            summary = cls(**dict(zip(layout.names, numbers, strict=True)))
-            if not layout.has_digests:
-                return summary.only_times(summary.next_offset)
-            summary.minima = Minima.unknown(summary.log_bytes)
-            if layout.has_minima:
-                summary.minima, at = Minima.decode(data, at, summary.log_bytes)
+            _, _, damages = _HEAD.unpack_from(data)
+            summary = cls(*_NUMBERS.unpack_from(data, _HEAD.size))
+            summary.origin = Origin(summary.origin)
+            at = _HEAD.size + _NUMBERS.size
+            end = at + damages * _DAMAGE.size
+            summary.damage = tuple(Damage(*each) for each in _DAMAGE.iter_unpack(data[at:end]))
+            summary.minima, at = Minima.decode(data, end, summary.log_bytes)
         except (error, ValueError):
             return None
-        summary.damage = damage
         summary.digests = data[at:-4]
-        if len(summary.digests) != DIGEST_BYTES * count_of(summary.log_bytes):
+        if len(summary.damage) != damages or len(summary.digests) != DIGEST_BYTES * count_of(
+            summary.log_bytes
+        ):
             return None
+        if not summary.log_bytes:
+            summary.told_ms = summary.last_append_ms
         return summary
 
     @staticmethod
@@ -138,11 +168,11 @@ class Summary:
         """Say of bytes that `decode` does not take what is wrong with them."""
         if data[: len(MAGIC)] != MAGIC or len(data) < _HEAD.size + _CRC.size:
             return f"not a summary: it does not begin with {MAGIC.decode()}, or is too short"
-        if crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
+        version = version_of(data)
+        if version is None:
             return "its checksum is wrong: bytes of it changed, or are missing"
-        _, version, _ = _HEAD.unpack_from(data)
-        if version not in LAYOUTS:
-            return f"of version {version}, where 1 to {VERSION} are known: use the Tidelog that wrote it"
+        if version != VERSION:
+            return f"of version {version}, not {VERSION}: a start makes it anew from the log"
         return "its checksum is right, and its parts do not fit together"
 
     def note_least(self, position: int, time_ms: int) -> None:
@@ -185,6 +215,8 @@ class Summary:
             append_entries=self.append_entries,
             append_crc=self.append_crc,
             is_created_bound=self.is_created_bound,
+            origin=self.origin,
+            appended_from=self.appended_from,
             told_ms=self.told_ms,
         )
 
@@ -201,70 +233,24 @@ class Summary:
     def replace_by_times(self, path: Path, base_offset: int) -> None:
         """Replace the file by one that describes no batch, durably, and vouches for no entry."""
         times = self.only_times(base_offset)
-        times.append_entries, times.append_crc = NONE, 0
+        times.append_entries, times.append_crc = 0, 0
         files.write_atomically(path, times.encode())
         self.told_ms = self.last_append_ms
 
     @classmethod
     def load(cls, path: Path) -> "Summary | None":
         """Read a file; None if it is missing or of no use."""
-        data = files.load(path)
-        summary = None if data is None else cls.decode(data)
-        if summary is not None and not summary.log_bytes:
-            summary.told_ms = summary.last_append_ms
-        return summary
+        return cls.decode(files.load(path) or b"")
 
 
-class Layout(NamedTuple):
-    """What one version holds between the head and the damage: its numbers, and whether minima and digests follow."""
-
-    numbers: Struct
-    names: tuple[str, ...]
-    has_digests: bool
-    has_minima: bool
+_NOT_NUMBERS: Final = ("damage", "minima", "digests", "told_ms")
+_NAMES: Final = tuple(each.name for each in fields(Summary) if each.name not in _NOT_NUMBERS)
+_NUMBERS: Final = Struct(">17q2IqI10q")
 
 
-_NUMBERS = (
-    "flushed",
-    "log_bytes",
-    "next_offset",
-    "created_ms",
-    "index_interval_bytes",
-    "record_count",
-    "batch_count",
-    "first_timestamp",
-    "min_timestamp",
-    "max_timestamp",
-    "max_timestamp_offset",
-    "max_timestamp_last_offset",
-    "first_append_ms",
-    "last_append_ms",
-    "indexed_position",
-    "offset_entries",
-    "time_entries",
-    "offset_crc",
-    "time_crc",
-)
-# By version. A new one is added, and an old one stays as it is: that is how its files are read, for as long as a log
-# may have some.
-_NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
-_NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
-_NUMBERS_6 = (
-    *_NUMBERS_5,
-    "transactional",
-    "horizon_ms",
-    "cleaned_to",
-    "cleaned_ms",
-    "source_bytes",
-    "seen_to",
-    "seen_ms",
-)
-LAYOUTS = {
-    1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
-    2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
-    3: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=False),
-    4: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=True),
-    5: Layout(Struct(">17qIIqIq"), _NUMBERS_5, has_digests=True, has_minima=True),
-    6: Layout(Struct(">17qIIqI8q"), _NUMBERS_6, has_digests=True, has_minima=True),
-}
-VERSION = max(LAYOUTS)
+def version_of(data: bytes) -> int | None:
+    """Return the version that the bytes of a whole summary are of; None of other bytes."""
+    if len(data) < _HEAD.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
+        return None
+    magic, version, _ = _HEAD.unpack_from(data)
+    return int(version) if magic == MAGIC else None

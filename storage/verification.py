@@ -12,15 +12,15 @@ after that. Where nothing is found but the digest, the summary was not of this l
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
-from tidelog.storage import append_index, blocks, files, origin, walk
+from tidelog.storage import append_index, blocks, walk
 from tidelog.storage.blocks import Unverified
 from tidelog.storage.log_names import is_internal, partition_of
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, Segment
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.walk import EpochAt, Following, Refuses
 
 _log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ def is_of_another_log(segment: Segment, summary: Summary) -> bool:
     if not summary.log_bytes:
         return bool(summary.damage and segment.size)
     base = segment.base_offset
-    entries = files.map_readonly(segment.path(APPEND_INDEX))
-    if append_index.begins_otherwise(entries, base, summary):
+    stored = append_index.load(segment.path(APPEND_INDEX))
+    owner = stored.header_of(segment.folder, base)
+    if owner is not None and append_index.begins_otherwise(stored, summary):
         return True
     if summary.log_bytes > segment.size:
         return False
-    from_where = origin.of(segment)
-    is_counted, expected = from_where is not None and from_where.is_here, base
+    is_counted, expected = owner is not None and owner.origin == Origin.APPENDED, base
     for batch in walk.verified(segment.file, 0, segment.size, base, base):
         header, end = batch.header, batch.end
         if batch.position >= summary.log_bytes:
@@ -111,27 +111,15 @@ def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
 def _go_by_entries(found: Segment) -> None:
     """Take append times from their index alone: those of a summary of another log are of other batches."""
     summary = found.summary
-    summary.append_entries, summary.append_crc = NONE, 0
-    data = bytes(files.map_readonly(found.path(APPEND_INDEX)))
-    entries = list(append_index.sound_entries(data, found.base_offset))
+    summary.append_entries = summary.append_crc = 0
+    stored = append_index.load(found.path(APPEND_INDEX))
+    summary.origin = stored.origin_in(found.folder, found.base_offset)
+    summary.appended_from = 0 if summary.origin == Origin.APPENDED else found.next_offset
+    is_of_it = stored.header_of(found.folder, found.base_offset) is not None
+    entries = list(append_index.sound_entries(stored.entries)) if is_of_it else []
     first, last = (entries[0], entries[-1]) if entries else (None, None)
     if first is not None and last is not None:
         summary.first_append_ms, summary.last_append_ms = first.time_ms, last.time_ms
-
-
-def may_skip(segment: Segment) -> Callable[[int, int], bool]:
-    """Return what tells whether a batch may begin with a larger offset than the one that follows the batch before it.
-
-    It may where batches were compacted, or came from elsewhere; a log without append times tells of neither.
-    """
-
-    from_where = cache(partial(origin.of, segment))  # most logs have no gap that it is asked for
-
-    def tell(expected: int, offset: int) -> bool:
-        found = from_where()
-        return found is not None and found.may_skip(expected, offset)
-
-    return tell
 
 
 def _is_of_other_epoch(header: BatchHeader, epoch_at: EpochAt) -> bool:
@@ -159,7 +147,7 @@ def _suspicion(
 ) -> Refuses:
     """Return what refuses a batch that is right by its checksum: one that is known to be damaged stays so."""
     limit, refused_end = unverified.next_offset, NONE
-    skips = may_skip(segment)
+    skips = segment.summary.may_skip
     damaged = cache(partial(_damaged_blocks, segment, unverified.end, epoch_at))
 
     def is_misplaced(

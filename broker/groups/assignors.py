@@ -48,7 +48,7 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
     """Share out each topic for itself, so that topics which are alike go to members alike.
 
     Alike are topics of as many partitions, with the same subscribers: the same partitions of all of them go to one
-    member, who may join them.
+    member, which may join them.
     """
     given: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
     alike: dict[tuple[tuple[str, ...], int], list[bytes]] = {}
@@ -56,7 +56,7 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
         if counts.get(topic):
             alike.setdefault((tuple(subscribers), counts[topic]), []).append(topic)
     for (among, count), topics in alike.items():
-        # The one of which most is given already says what they keep.
+        # What they keep follows the topic that is assigned most already.
         known = max(topics, key=lambda topic: sum(len(members[each].has.get(topic, ())) for each in among))
         shares = _shares({each: sorted(members[each].has.get(known, ())) for each in among}, range(count))
         for member_id, share in shares.items():
@@ -73,7 +73,7 @@ def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
 def in_steps(
     name: str, members: Members, counts: Counts
 ) -> Generator[None, bool | None, dict[str, Assignment] | None]:
-    """Have an assignor of this name share out; get at each step whether to stop there, and then return None."""
+    """Run an assignor by its name; each step is sent whether to stop there, and then None is returned."""
     if name != "uniform":
         return None if (yield) else ASSIGNORS[name](members, counts)
     steps = _uniform_in_steps(members, counts)
@@ -87,7 +87,7 @@ def in_steps(
 
 
 def effort(name: str, members: Members, counts: Counts) -> int:
-    """Return about how long it takes to share out, at worst: a thousand are some milliseconds."""
+    """Return about how long an assignment takes, at worst: a thousand are some milliseconds."""
     subscribed, partitions = sum(len(each.topics) for each in members.values()), sum(counts.values())
     effort = len(members) + partitions + subscribed // 10
     if name == "uniform" and len({each.topics for each in members.values()}) > 1:
@@ -131,7 +131,7 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, frozenset[int]]:
 
 
 def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str, list[P]]:
-    """Share out evenly what there is, moving as little as possible: who has more keeps the one that is left over."""
+    """Assign partitions evenly and move as few as possible: members that have more keep those that are left over."""
     free = dict.fromkeys(everything)
     kept: dict[str, list[P]] = {}
     for member_id in sorted(has):
@@ -158,12 +158,12 @@ def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str
 
 
 class _Balance:
-    """Members that subscribe to different topics: who has least is given to, over others if need be."""
+    """Members that subscribe to different topics: the one with the least gets more, through others if need be."""
 
     def __init__(self, wanted: Mapping[str, frozenset[bytes]]) -> None:
         self._wanted = wanted
         self._load = dict.fromkeys(sorted(wanted), 0)
-        # By topic and member, what it has of it; who has nothing is not named.
+        # By topic and member, the partitions that it has; members without any are left out.
         self._held: dict[bytes, dict[str, set[int]]] = {}
 
     def steps(self, members: Members, counts: Counts) -> Steps:
@@ -229,7 +229,7 @@ class _Balance:
 
         Where nobody has, return whom it reaches.
         """
-        came_from: dict[str, tuple[str, bytes]] = {}  # who would hand on what topic to whom
+        came_from: dict[str, tuple[str, bytes]] = {}  # by giver: the taker, and of which topic
         queue, seen = deque([member_id]), {member_id}
         # No topic is looked at twice, and a member that wants many costs no more than the topics that are left. Where
         # few members want the same topics, most of them reach nobody: so all topics are not copied for the first one.

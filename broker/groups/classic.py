@@ -44,7 +44,7 @@ PENDING_BYTES: Final = 400
 
 
 class State(Enum):
-    """The state of a group; the value is what clients are told."""
+    """The state of a group; the value is Kafka's name for it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"  # members are to join
@@ -361,7 +361,7 @@ class ClassicGroup:
             reply.deliver(self._joined(member, with_members=is_leader))  # Its answer was lost.
 
     def _replace(self, old_id: str, asked: Joining, reply: Reply) -> None:
-        """Let a static member that was started anew take the place of its former self (KIP-345)."""
+        """Let a static member that was restarted take the place of its former self (KIP-345)."""
         old_leader = self.leader
         member = self.members.pop(old_id)
         self.memory.add(member.client_host, -member.size_bytes)

@@ -1,4 +1,4 @@
-"""A consumer group: members that send heartbeats, and are told what to read (KIP-848). Some may be classic members.
+"""A consumer group: members send heartbeats, and the broker assigns partitions (KIP-848). Some may be classic members.
 
 A change of subscriptions, members or topics begins an epoch (`_new_epoch`). The next request of a member has a target
 assignment made for it (`_assign`), and the requests of each member bring it from what it has to its target
@@ -81,7 +81,7 @@ LARGEST_VALUE: Final = 512 << 10
 
 
 class GroupState(Enum):
-    """The state of a group; the value is what clients are told."""
+    """The state of a group; the value is Kafka's name for it."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -374,7 +374,7 @@ class ConsumerGroup:
         return _epoch_problem(member, epoch)
 
     def fetch_problem(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Return why what was committed is not told to a member; one that is none may ask too (OffsetFetch 9)."""
+        """Return why a member may not fetch offsets; a client that is no member may (OffsetFetch 9)."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
         return _epoch_problem(self.members.get(member_id or ""), epoch)
@@ -433,7 +433,7 @@ class ConsumerGroup:
             member.cancel_timers()
         self._answer_all()
 
-    # Who asks.
+    # Finding and admitting members.
 
     def _known(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         if instance_id is not None:
@@ -542,7 +542,7 @@ class ConsumerGroup:
         return member
 
     def _renamed(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Let a static member that was started anew take the place of its former self, with what that had."""
+        """Let a static member that was restarted take the place of its former self, with what that had."""
         if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.is_classic:
             return old
         current, target, subscription = old.current, old.target, old.subscription
@@ -842,6 +842,8 @@ class ConsumerGroup:
 
     async def _flushed(self) -> None:
         """Have what has changed stored; raise GroupError if that, or what was stored before, cannot be put on disk."""
+        if self.writing.is_idle:
+            return  # as most heartbeats find it
         reply = self._services.replies.new()
         self.writing.flush(reply.deliver)
         if code := await reply:
@@ -880,7 +882,7 @@ def _cancel(timer: Timer | None) -> None:
 
 
 def _epoch_problem(member: ConsumerMember | None, epoch: int) -> ErrorCode:
-    """Return why a member of that epoch may not commit, or be told what was committed; None is no member."""
+    """Return why a member of that epoch may not commit or fetch offsets; None is no member."""
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if epoch == member.current.epoch:

@@ -91,7 +91,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether it leaves nothing out: the member may not know what it was told last."""
+        """Tell whether it leaves nothing out: the member may not know its assignment."""
         says_topics = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
 
@@ -206,7 +206,7 @@ class ConsumerMember:
 
 
 class Owners:
-    """Who has each partition of a group, also while it has to give it up."""
+    """The members that have each partition of a group, also while they have to give it up."""
 
     def __init__(self) -> None:
         self._members: dict[tuple[bytes, int], str] = {}  # their ids
@@ -243,7 +243,7 @@ class Owners:
 
 
 def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
-    """Return what a member says it owns, by topic. However often one is named, the work grows with what is said."""
+    """Return what a member says it owns, by topic. The work is linear, however often a topic is named."""
     owned: dict[bytes, set[int]] = {}
     for topic, indexes in topic_partitions:
         owned.setdefault(topic, set()).update(indexes)

@@ -166,7 +166,7 @@ def is_whole(
     if not max((each.current.epoch for each in members), default=0) <= group.target_epoch <= group.epoch:
         return False
     if not members or group.target_epoch < group.epoch:
-        return True  # All is shared out anew by the next heartbeat.
+        return True  # The next heartbeat has another target made.
     if any(
         each.current.epoch == 0 or not each.target.keys() <= topic_ids(each.subscription) for each in members
     ):

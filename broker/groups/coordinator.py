@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 # So many offsets are stored as one batch, or as many as have so many bytes: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 COMMITTED_AT_ONCE_BYTES = 64 * 1024
-# Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
+# Groups that could not be read are read again after this, then after twice as long each time, up to a bound.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 # Where no group can give way, the next look for one comes no sooner than this.
 MAKE_ROOM_AGAIN_MS = 1000
@@ -87,9 +87,8 @@ class Coordinator:
         self.is_stopping = False
         self._loading: Later | None = None
         self._cleaning: Generator[None, None, None] | None = None
-        self._must_clean_again = False
-        self._with_groups = False
-        # Groups of which a part is gone: nobody joins, or commits, meanwhile.
+        self._clean_due: bool | None = None  # whether with groups, where another round is to follow
+        # Groups that are being deleted: nobody joins, or commits, meanwhile.
         self._deleting: set[str] = set()
         self.services = Services(
             config, clock, timers, topics, self.memory, self.log, Replies(loop), self._downgrade
@@ -116,7 +115,7 @@ class Coordinator:
         if loading is not self._loading or self.is_stopping:
             return  # The topic was deleted meanwhile, or nobody is served any more.
         if isinstance(outcome, Exception):
-            # Until they are read nobody is told that nothing was committed, where that is not so.
+            # An answer that nothing was committed would be wrong until they are read.
             _log.error(
                 "groups could not be loaded and are not served, again in %d ms error=%r",
                 again_ms,
@@ -271,7 +270,7 @@ class Coordinator:
     # What is written.
 
     def take_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
-        """Tell of what was committed before, where what was committed could not be put on disk."""
+        """Bring back the offsets before those that could not be put on disk."""
         for topic, partition, committed, before in refused:
             self._refused[group_id, topic, partition, committed] = before
             found = current = self._committed(group_id, topic, partition)
@@ -291,7 +290,7 @@ class Coordinator:
     def put(
         self, group_id: str, committed: Sequence[tuple[str, int, Committed]], replaced: list[Replaced]
     ) -> Partition | ErrorCode:
-        """Write down what was committed, as one batch, and take note of it; add to `replaced` what was before."""
+        """Store commits as one batch, in the log and in memory; add the offsets before them to `replaced`."""
         try:
             entries = [
                 Entry(
@@ -313,7 +312,7 @@ class Coordinator:
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
-        """Write down that offsets are forgotten, and forget them; there are some."""
+        """Delete offsets, of which there are some, in the log and in memory."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
         appended = self.log.append_all(group_id, dict.fromkeys(keys))
         if isinstance(appended, Partition):
@@ -324,7 +323,7 @@ class Coordinator:
     async def delete(self, group: Group) -> Partition | ErrorCode:
         """Delete a group that nobody is a member of, and what it has committed; some offsets a step.
 
-        Until that is done who asks for the group is told to ask again: what is refused has changed nothing.
+        Until that is done requests for the group are answered that clients are to try again.
         """
         self._deleting.add(group.id)
         try:
@@ -350,10 +349,10 @@ class Coordinator:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
 
-    # What is held, and what is forgotten.
+    # Memory and expiry.
 
     def _replace(self, group_id: str, topic: str, partition: int, committed: Committed | None) -> None:
-        """Take note of what was committed, None if it is forgotten."""
+        """Replace the offset of a partition; None deletes it."""
         offsets = self.offsets.get(group_id)
         if offsets is None:
             offsets = self.offsets[group_id] = GroupOffsets()
@@ -370,14 +369,14 @@ class Coordinator:
             del self.offsets[group_id]
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
-        """Serve a group no longer; who still waits for it is answered."""
+        """Serve a group no longer; requests that wait for it are answered."""
         if not group.is_dead:
             group.end(code)
         del self.groups[group.id]
         self.memory.drop_group(group.memory)
 
     def forget_if_unused(self, group: Group) -> None:
-        """Forget a group that was made for one who could not join it: nothing of it was written down."""
+        """Forget a group that was made for a member that could not join it: nothing of it was stored."""
         is_unused = not group.generation and group.is_empty and not group.is_awaited
         if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -414,13 +413,10 @@ class Coordinator:
 
     def _clean(self, *, with_groups: bool) -> None:
         """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
-        self._with_groups |= with_groups
-        if self._cleaning is not None or self.is_loading:
-            self._must_clean_again = True
-            return
-        self._cleaning = self._clean_all(self._with_groups)
-        self._with_groups = False
-        self._loop.call_soon(self._go_on, self._cleaning, self._has_cleaned)
+        self._clean_due = self._clean_due or with_groups
+        if self._cleaning is None and not self.is_loading:
+            self._cleaning, self._clean_due = self._clean_all(self._clean_due), None
+            self._loop.call_soon(self._go_on, self._cleaning, self._has_cleaned)
 
     def _go_on(self, work: Generator[None, None, None], then: Callable[[], None]) -> None:
         """Do as much of some work as there is time for in a turn, the rest in the next ones."""
@@ -433,9 +429,8 @@ class Coordinator:
 
     def _has_cleaned(self) -> None:
         self._cleaning = None
-        if self._must_clean_again:
-            self._must_clean_again = False
-            self._clean(with_groups=False)
+        if self._clean_due is not None:
+            self._clean(with_groups=self._clean_due)
 
     def _clean_all(self, with_groups: bool) -> Generator[None, None, None]:
         for group_id in list(self.groups):

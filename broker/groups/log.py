@@ -211,7 +211,7 @@ class WriteBehind:
         self._next: Changes = {}
         self._number = 0
         self._newest: dict[bytes, int] = {}  # by key under way, the last write that has it
-        self._under_way: dict[int, list[Stored]] = {}  # by write, who waits for it
+        self._under_way: dict[int, list[Stored]] = {}  # by write, the callbacks that wait for it
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Have a record written with the next flush."""
@@ -222,6 +222,11 @@ class WriteBehind:
         """Write nothing any more."""
         self._next = {}
         self._newest = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all is on disk."""
+        return not self._next and not self._under_way
 
     def keys(self) -> list[bytes]:
         """Return the keys of what is still to be written, and of what may fail yet."""

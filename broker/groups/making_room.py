@@ -58,7 +58,7 @@ def is_idle(group: Group) -> bool:
 
 
 def _address_of(group: Group, offsets: GroupOffsets) -> str:
-    """Return who holds most of a group."""
+    """Return the address that holds most of a group."""
     held: Counter[str] = Counter()
     for host, size_bytes in group.memory.by_host.items():
         held[address_of(host)] += size_bytes

@@ -7,9 +7,8 @@ give way (`expiry`). Sizes are estimates. Event loop only.
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from tidelog.broker.quota import Quota
 from tidelog.broker.repeated_lines import lines
 
 _log = logging.getLogger(__name__)
@@ -37,12 +36,6 @@ def address_of(host: str) -> str:
     return host.removeprefix("/")
 
 
-class Holder(NamedTuple):
-    """Who holds memory. It outlives connections, so it is an address, "" where that is not known."""
-
-    address: str
-
-
 class Memory:
     """What all groups and committed offsets take. A host is "/" and an address."""
 
@@ -56,12 +49,8 @@ class Memory:
 
     def clear(self) -> None:
         """Begin with nothing that is held."""
-        self._quota = Quota(self._limit_bytes, little_bytes=0)
-
-    @property
-    def held_bytes(self) -> int:
-        """What is held in all."""
-        return self._quota.total_bytes
+        self.held_bytes = 0
+        self.by_address: Counter[str] = Counter()
 
     def has_room(self, address: str, size_bytes: int) -> bool:
         """Tell whether an address may hold so many bytes more, and log where it may not."""
@@ -74,7 +63,7 @@ class Memory:
             "groups: no memory for more address=%s its_bytes=%d held_bytes=%d group.state.max.bytes=%d; tidelog groups "
             "list --held shows who holds it, tidelog groups delete frees it",
             address,
-            self._quota.by_address.get(address, 0),
+            self.by_address[address],
             self.held_bytes,
             self._limit_bytes,
         )
@@ -84,8 +73,9 @@ class Memory:
         """Return how much more a host, or address, may have held; less than 0 where it has more than it may."""
         address = address_of(host)
         others = self._limit_bytes - self._kept_bytes - self.held_bytes
-        little = self._little_bytes - self._quota.by_address.get(address, 0)
-        return min(self._quota.room_bytes(Holder(address)), max(others, little))
+        little = self._little_bytes - self.by_address[address]
+        left = min(self._limit_bytes - self.held_bytes, self._limit_bytes // 2 - self.by_address[address])
+        return min(left, max(others, little))
 
     @property
     def is_short(self) -> bool:
@@ -99,14 +89,18 @@ class Memory:
 
     def large_holders(self) -> list[str]:
         """Return the addresses that hold more than little, the one that holds the most first."""
-        held = self._quota.by_address
+        held = self.by_address
         large = [address for address in held if address and held[address] > self._little_bytes]
         return sorted(large, key=lambda address: -held[address])
 
     def hold(self, host: str, size_bytes: int) -> None:
         """Count so many bytes more, or less."""
         if size_bytes:
-            self._quota.add(Holder(address_of(host)), size_bytes)
+            address = address_of(host)
+            self.held_bytes += size_bytes
+            self.by_address[address] += size_bytes
+            if not self.by_address[address]:
+                del self.by_address[address]
         if size_bytes > 0 and self.is_short:
             self._when_short()
 

@@ -137,7 +137,7 @@ def downgraded(
 ) -> GroupMetadataValue:
     """Return a classic group that goes on where a consumer group is, without some of its members.
 
-    Who stays speaks the classic protocol, be it that its instance is `coming_back` and says so by now.
+    Those that stay speak the classic protocol; the one whose instance is `coming_back` has just changed to it.
     """
     staying = []
     for member in group:

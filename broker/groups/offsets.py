@@ -1,7 +1,7 @@
-"""How far each group has come: what it has committed of which partition, and when that is forgotten.
+"""The offsets that groups have committed, by partition, and when they expire.
 
-Owns these in memory, as of the end of the log. What was committed of a topic that was deleted since is told to nobody,
-whatever topic has that name now. Refuses to know members, files and clocks.
+They are as of the end of the log. An offset is of a topic, by its id: one of a deleted topic is not one of a later
+topic of that name.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from tidelog.protocol.wire.types import ZERO_UUID
 OFFSET_BYTES: Final = 250
 NEVER: Final = -1
 # Headers of a record, which Kafka passes over, for what its value has no place for: the id of the topic, beside a time
-# of expiry (version 1), and who has it held.
+# of expiry (version 1), and the host that is charged with it.
 TOPIC_ID: Final = "tidelog.topic.id"
 ADDRESS: Final = "tidelog.address"
 
@@ -83,7 +83,7 @@ class Expiry(NamedTuple):
 
 
 def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: bytes | None) -> Committed:
-    """Return an offset as it was stored; where that does not say of which topic, it is of the one of this id."""
+    """Return an offset as it was stored; one that names no topic id is of the topic with this id."""
     beside = dict(headers)
     said = beside.get(TOPIC_ID) or value.topic_id
     return Committed(
@@ -112,7 +112,7 @@ class GroupOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def put(self, topic: str, partition: int, committed: Committed) -> Committed | None:
-        """Take note of a commit; return the one before."""
+        """Put a commit; return the one before."""
         partitions = self.topics.setdefault(topic, {})
         before = partitions.get(partition)
         partitions[partition] = committed

@@ -52,7 +52,7 @@ class TopicsRead:
         return name in self._names
 
     def count(self, names: frozenset[str], more: int) -> None:
-        """Take note that so many more subscribe to these, or less."""
+        """Count so many more, or fewer, that subscribe to these."""
         if not names:
             return
         if names not in self._sets:
@@ -71,7 +71,7 @@ class TopicsRead:
                 self._take(name, None)
 
     def match(self, regex: str, names: frozenset[str] | None) -> None:
-        """Take note of the topics that match a regular expression by now; None where that is not known."""
+        """Set the topics that match a regular expression; None where that is not known."""
         before = self._matched.pop(regex, None)
         if names is not None:
             self._matched[regex] = names
@@ -80,7 +80,7 @@ class TopicsRead:
             self.count(before, -1)
 
     def topic_changed(self, name: str) -> bool:
-        """Take note that a topic was created, has grown or was deleted; tell whether somebody reads it."""
+        """Look at a topic that was created, has grown or was deleted; tell whether somebody reads it."""
         if name not in self._names:
             return False
         before, found = self._found.get(name), self._topic(name)
@@ -89,7 +89,7 @@ class TopicsRead:
         gone = frozenset(() if before is None else before[:1])
         come = frozenset(() if found is None else found[:1])
         if gone != come:
-            # Whoever reads it may read many others: to find these anew takes long.
+            # Its readers may read many other topics: to find all of these again takes long.
             for names in [each for each in self._ids if name in each]:
                 self._ids[names] = (self._ids[names] - gone) | come
         return True
@@ -194,7 +194,7 @@ class Matches:
         return topics is not None
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
-        """Take note that a topic came, or went; a new one is matched before long."""
+        """Note that a topic came, or went; a new one is matched before long."""
         if not self._wanted and not self._is_looking:
             return
         if self._changed is not None:

@@ -21,7 +21,7 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.storage import files, pins, segment_files
+from tidelog.storage import files, pins, segment
 from tidelog.storage.log import Log
 
 UNKNOWN = -1
@@ -97,6 +97,6 @@ def _size_bytes(log: Log) -> int:
     if log.unopened is None:
         return log.size_bytes + pins.held_bytes(log.directory)
     try:
-        return segment_files.log_bytes(log.directory) + pins.held_bytes(log.directory)
+        return segment.log_bytes(log.directory) + pins.held_bytes(log.directory)
     except OSError:
         return UNKNOWN

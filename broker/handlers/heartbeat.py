@@ -11,7 +11,7 @@ from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespo
 
 
 def handle(session: Session, request: HeartbeatRequest, _version: int) -> HeartbeatResponse:
-    """Take note that a member is alive."""
+    """Extend the session of a member."""
     groups = session.broker.groups
     code = groups.problem(request.group_id)
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -83,7 +83,7 @@ def _request_problem(session: Session, request: JoinGroupRequest, group: Group |
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if not gives_way(group):
         return ErrorCode.NONE
-    # Who could not be the first member of a classic group does not make one of a consumer group.
+    # A member that could not begin a classic group does not make one of a consumer group.
     if request.member_id:
         return ErrorCode.UNKNOWN_MEMBER_ID
     can_begin = request.protocol_type and request.protocols

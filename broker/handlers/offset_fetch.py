@@ -63,7 +63,7 @@ async def _all(groups: Coordinator, request: OffsetFetchRequest) -> OffsetFetchR
 
 
 def _membership_problem(groups: Coordinator, asked: OffsetFetchRequestGroup) -> ErrorCode:
-    """Return why a member of a consumer group may not be told: it is in another epoch by now."""
+    """Return why a member of a consumer group may not fetch: it is in another epoch by now."""
     group = groups.group(asked.group_id)
     if isinstance(group, ConsumerGroup):
         return group.fetch_problem(asked.member_id, asked.member_epoch)
@@ -98,7 +98,7 @@ async def _topics(
             if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
                 found.append((name, partitions))
         return found
-    # Four bytes name a partition, and what was committed of it may be kilobytes: it is told once.
+    # Four bytes name a partition, and what was committed of it may be kilobytes: it is answered once.
     indexes: dict[str, dict[int, None]] = {}
     for topic in asked:
         await loop()

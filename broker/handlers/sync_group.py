@@ -58,7 +58,7 @@ def handle(
 
 
 def _more_bytes(group: Group, member_id: str, assignments: dict[str, bytes]) -> int:
-    """Return how much more the members of a group would have assigned, by one who says so."""
+    """Return how much larger the assignments of a group would become, if this member leads."""
     if not isinstance(group, ClassicGroup) or group.leader != member_id:
         return 0
     return sum(len(assignments.get(member.id, b"")) - len(member.assignment) for member in group)

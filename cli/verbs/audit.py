@@ -8,7 +8,9 @@ from tidelog.cli.arguments import LOCAL, Bootstrap, Json, Topic, sent
 from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(
-    help="Compare what a group has read of a topic with what was produced.", no_args_is_help=True
+    name="audit",
+    help="Compare what a group has read of a topic with what was produced.",
+    no_args_is_help=True,
 )
 
 

@@ -9,6 +9,7 @@ from tidelog.cli.arguments import TIME_HELP, Json, Topic
 from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(
+    name="explain",
     help="Explain what a broker does, from its data folder. The broker may run; nothing is written.",
     no_args_is_help=True,
 )

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files.pieces import Lost
-from tidelog.storage import files, origin, walk
+from tidelog.storage import continuity, files, walk
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
 from tidelog.storage.segment import LOG, SUMMARY, Segment
@@ -136,4 +136,4 @@ def _were_all_here(segment: Segment, following: Segment) -> bool:
     said = Summary.load(segment.path(SUMMARY))
     if said is not None and said.log_bytes > segment.size:
         return True
-    return origin.is_gap_lost(segment, following)
+    return continuity.is_gap_lost(segment, following)

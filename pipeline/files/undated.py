@@ -33,8 +33,8 @@ def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> 
     ends = np.append(starts[1:], segment.next_offset)
     is_met = (starts < wanted.stop) & (ends > wanted.start)
     found = np.flatnonzero(is_bound & ~is_in & ~is_out & is_met).tolist()
-    size = append_index.ENTRY_BYTES
-    return tuple(Undated(int(starts[n]), int(ends[n]), int(bounds_ms[n]), n * size) for n in found)
+    start, size = append_index.HEADER_BYTES, append_index.ENTRY_BYTES
+    return tuple(Undated(int(starts[n]), int(ends[n]), int(bounds_ms[n]), start + n * size) for n in found)
 
 
 def _last_exact_ms(log: Log, number: int) -> int:

@@ -4,6 +4,7 @@ A task ships each segment, in waves; after each wave the manifests are replaced,
 the last wave ended. `parts.archives` is the layout of the store.
 """
 
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -121,7 +122,7 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
     taken = snapshot.taken([each.piece for each in new.values()], now_ms())
     kept = [New(piece, new[piece.partition, piece.base_offset].described) for piece in taken]
     try:
-        _ship_in_waves(asked, _Shipping(target, chosen.bad, chosen.quarantine), found, kept, progress)
+        _ship_in_waves(asked, chosen, target, found, kept, progress)
     finally:
         snapshot.let_go(taken)
     for one in (each for each in found if each.is_begun or each.new):
@@ -137,11 +138,11 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
 
 
 def _ship_in_waves(
-    asked: Asked, ship: "_Shipping", found: list[Found], new: list[New], progress: Progress
+    asked: Asked, chosen: Options, target: Place, found: list[Found], new: list[New], progress: Progress
 ) -> None:
     if not new:
         return
-    context = asked.session().sparkContext
+    context, ship = asked.session().sparkContext, partial(_shipped, target, chosen.bad, chosen.quarantine)
     current = {one.manifest.partition: one.manifest for one in found}
     wave, begun = _WAVES_PER_CORE * context.defaultParallelism, monotonic()
     for first in range(0, len(new), wave):
@@ -154,24 +155,17 @@ def _ship_in_waves(
                 if each.piece.partition == partition
             ]
             current[partition] = current[partition].with_segments(more)
-            archives.save(ship.target, current[partition])
+            archives.save(target, current[partition])
         count = first + len(some)
         progress.say(f"{count:,} of {len(new):,} segments, {count / (monotonic() - begun):,.1f} segments/s")
 
 
-class _Shipping:
-    """Ships segments in a worker."""
-
-    def __init__(self, target: Place, how: str, kept: str) -> None:
-        self.target = target
-        self._how = how
-        self._kept = kept
-
-    def __call__(self, new: New) -> dict[str, Any]:
-        try:
-            return archives.ship(new.piece, new.described, self.target, self._how, self._kept)
-        finally:
-            snapshot.let_go([new.piece])
+def _shipped(target: Place, how: str, kept: str, new: New) -> dict[str, Any]:
+    """Ship a segment, in a worker; return what its manifest says of it."""
+    try:
+        return archives.ship(new.piece, new.described, target, how, kept)
+    finally:
+        snapshot.let_go([new.piece])
 
 
 def _report_loss(found: list[Found], gone: int, progress: Progress) -> int:

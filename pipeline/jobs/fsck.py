@@ -5,7 +5,8 @@ shows.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ def run(asked: Asked, is_deep: bool) -> int:
         output.print_account({"partitions": len(folders)} | sizes, as_json=asked.as_json)
         return OK
     context = asked.session().sparkContext
-    found = context.parallelize(folders, len(folders)).mapPartitions(_Checks(is_deep)).collect()
+    found = context.parallelize(folders, len(folders)).flatMap(partial(checked, is_deep)).collect()
     rows = [row for row in found if row["kind"] != "looked"]
     looked = [row for row in found if row["kind"] == "looked"]
     asked.print_rows(COLUMNS, rows)
@@ -48,23 +49,19 @@ def run(asked: Asked, is_deep: bool) -> int:
     return FAILED if damage else OK
 
 
-class _Checks:
-    """Checks folders in a worker."""
-
-    def __init__(self, is_deep: bool) -> None:
-        self._is_deep = is_deep
-
-    def __call__(self, folders: Iterable[str]) -> Iterator[dict[str, Any]]:
-        logging.disable(logging.CRITICAL)  # storage tells a broker's log of what it meets
-        for folder in folders:
-            try:
-                check = Fsck(Path(folder), deep=self._is_deep, repair=False)
-                for each in check.problems():
-                    kind = "note" if each.is_note else "damage" if each.is_seen else "unreadable"
-                    yield _row(kind, str(each.path), each.position, each.what)
-                yield _row("looked", folder, check.tally.log_bytes, "")
-            except (NothingToCheck, OSError) as error:
-                yield _row("unreadable", folder, 0, str(error))
+def checked(is_deep: bool, folder: str) -> Iterator[dict[str, Any]]:
+    """Yield what is found in a folder, in a worker, and at the end how many bytes of log were looked at."""
+    logging.disable(logging.CRITICAL)  # storage reports to a broker's log
+    try:
+        check = Fsck(Path(folder), deep=is_deep, repair=False)
+        for each in check.problems():
+            kind = "note" if each.is_note else "damage" if each.is_seen else "unreadable"
+            yield _row(kind, str(each.path), each.position, each.what)
+        yield _row("looked", folder, check.tally.log_bytes, "")
+    except (NothingToCheck, OSError) as error:
+        yield _row("unreadable", folder, 0, str(error))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _row(kind: str, file: str, position: int, finding: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from a broker through Kafka's own API, which tells the time that a record carrie
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,7 +124,10 @@ def _committed_at(cluster: Cluster, group: str) -> dict[Reads, int]:
 
 
 def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int) -> Iterator[dict[str, Any]]:
-    """Do as `in_folder` does; WrongOption for the clock of appends, which the protocol does not tell."""
+    """Do as `in_folder` does, with offsets in the order of their groups.
+
+    WrongOption for the clock of appends, which the protocol does not tell.
+    """
     if clock == APPEND:
         raise WrongOption(
             "--clock append: a broker does not tell when records were appended; read --source segments:FOLDER"
@@ -134,23 +138,20 @@ def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int)
         there = {Partition(topic.name, each.partition_index) for topic in found for each in topic.partitions}
         known = bounds(cluster, sorted(asked & there))
         ends = {key: end for key, (_, end) in known.items()}
-        for group in dict.fromkeys(reads.group for reads in wanted):
+        for _, of_group in groupby(wanted, key=lambda reads: reads.group):
+            keys = {Partition(reads.topic, reads.partition): reads for reads in of_group}
             positions = {
-                Partition(reads.topic, reads.partition): offset
-                for reads, offset in wanted.items()
-                if reads.group == group
+                key: max(wanted[reads], known[key][0]) for key, reads in keys.items() if key in known
             }
-            positions = {key: max(offset, known[key][0]) for key, offset in positions.items() if key in known}
             lags = in_time(cluster, positions, ends, frozenset(), at_ms)
-            for reads, offset in wanted.items():
-                if reads.group != group:
+            for key, reads in keys.items():
+                if key not in known:
+                    yield row_of(reads, wanted[reads])
                     continue
-                row, key = row_of(reads, offset), Partition(reads.topic, reads.partition)
-                if key in known:
-                    row = row_of(reads, offset, positions[key], ends[key])
+                row = row_of(reads, wanted[reads], positions[key], ends[key])
+                if positions[key] < ends[key]:
                     waits_ms = lags[key].waits_ms
-                    if positions[key] < ends[key]:
-                        row["lag_s"] = None if waits_ms is None else waits_ms / 1000
+                    row["lag_s"] = None if waits_ms is None else waits_ms / 1000
                 yield row
 
 

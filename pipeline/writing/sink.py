@@ -145,39 +145,42 @@ class _Tasks:
         return (self.looked.written, since)
 
 
-class Writer(DataSourceArrowWriter):
-    """Appends a frame, once."""
+class _Appends:
+    """What both writers do: the rows of a task, and nothing where a write fails."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         self._tasks = _Tasks(schema, options, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """Write a task's rows; all are acknowledged when it returns."""
+        return self._tasks.write(iterator)
+
+    def abort(self, messages: list[WriterCommitMessage | None], *_: int) -> None:
+        """Do nothing: what was written stays."""
+
+
+class Writer(_Appends, DataSourceArrowWriter):
+    """Appends a frame, once."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        super().__init__(schema, options, overwrite)
         if self._tasks.looked is not None:
             # A write that resumes keeps the mark of the one that it resumes.
             self._tasks.mark(self._tasks.looked.starts)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """Write a task's rows; all are acknowledged when it returns."""
-        return self._tasks.write(iterator)
-
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was done; there is nothing that would have to become visible."""
+        """Report what was done; nothing has to become visible."""
         self._tasks.report(messages)
         self._tasks.warn(messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: what was written stays."""
 
-
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Appends, DataSourceStreamArrowWriter):
     """Appends one micro-batch of a stream."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
-        self._tasks = _Tasks(schema, options, overwrite)
+        super().__init__(schema, options, overwrite)
         if self._tasks.looked is not None and not options.resume:
             self._tasks.mark(self._tasks.looked.starts)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
-        """Write a task's rows; all are acknowledged when it returns."""
-        return self._tasks.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
         """Have the next look begin where this batch did: Spark may do it again until it has written it down."""
@@ -186,9 +189,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         # Of a batch that was there already nobody knows where it began: the mark stays where it was found from.
         if looked is not None and resume and not any(one.left_out for one in _done(messages)):
             self._tasks.mark(looked.ends)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
-        """Do nothing: what was written stays."""
 
 
 def _done(messages: list[WriterCommitMessage | None]) -> list[Done]:

@@ -2,20 +2,18 @@
 
 import sys
 
-from tidelog.cli.entry import run
+from tidelog.cli.entry import command, run
 
 
 def _main() -> None:
     from tidelog.cli import quick
 
-    # `cli.main` opens what is closed.
+    # `command` opens what is closed.
     is_open = None not in (sys.stdin, sys.stdout, sys.stderr)
     arguments = quick.told(sys.argv[1:]) if is_open else None
     if arguments is not None:
         sys.exit(quick.serve(arguments))
-    from tidelog.cli.main import main
-
-    main()
+    command()
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
-from tidelog.storage.append_index import AppendTime, encoded
+from tidelog.storage.append_index import AppendTime
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
 from tidelog.storage.compaction.reading import chunks, size_of
-from tidelog.storage.segment import APPEND_INDEX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE
+from tidelog.storage.summary import NONE, Origin
 
 # What ends the names of a copy until it is whole, and from then on until it is in its place.
 CLEANED: Final = ".cleaned"
@@ -36,6 +36,7 @@ class Copy:
             config.segment_index_bytes,
             shared,
             first.summary.created_ms,
+            origin=_origin_of(group),
             mark=CLEANED,
         )
         self.segment.make_files()
@@ -75,8 +76,8 @@ class Copy:
     def finish(self, of: BatchFilter, cleaned_to: int) -> None:
         """Put all of it on disk, with what is known of the pass; its names are not there yet."""
         segment, summary = self.segment, self.segment.summary
-        files.write(segment.path(APPEND_INDEX), encoded(self._times, segment.base_offset, is_compacted=True))
-        segment.load_append_times()
+        segment.write_append_times(self._times)
+        summary.appended_from = summary.next_offset
         summary.first_append_ms = self._times[0].time_ms
         summary.last_append_ms = max(each.summary.last_append_ms for each in self.group)
         # What was clean before stays so, though this pass may not have come as far.
@@ -86,8 +87,6 @@ class Copy:
         segment.finish(flushed=True)
         segment.sync()
         files.sync(segment.path(SUMMARY))
-        # Sealed, and its files stay open until they have the names by which they would be opened again.
-        segment.is_active = False
         segment.believe(summary, finished=True)
 
     def drop(self) -> None:
@@ -97,6 +96,12 @@ class Copy:
             self.segment.mark = mark
             for suffix in SUFFIXES:
                 files.remove(self.segment.path(suffix))
+
+
+def _origin_of(group: list[Segment]) -> Origin:
+    """Return where the batches of a copy come from: from elsewhere, if those of any of its sources do."""
+    is_ours = all(each.summary.origin != Origin.IMPORTED for each in group)
+    return Origin.COMPACTED if is_ours else Origin.IMPORTED
 
 
 def seen(group: list[Segment], of: BatchFilter, cleaned_to: int, now_ms: int) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from tidelog.protocol.records.batch import MAGIC, Buffer
 from tidelog.protocol.records.columns import Columns
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.key_sample import KEYS_MAX, KeySample
-from tidelog.storage.segment import OFFSET_MAX, Segment
+from tidelog.storage.segment import Segment
+from tidelog.storage.summary import OFFSET_MAX
 
 # So many keys wait until they are taken into a sample.
 _WAITING: Final = 4 * KEYS_MAX

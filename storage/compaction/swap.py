@@ -26,7 +26,7 @@ from tidelog.storage.compaction.copying import CLEANED, SWAP, Copy
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment, State
 from tidelog.storage.summary import Summary
 
 _DIGITS: Final = 20
@@ -61,7 +61,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
         segment.mark = SWAP
         replaced = [each.path(suffix) for each in group[1:] for suffix in reversed(SUFFIXES)]
         for each in group:
-            each.is_replaced = True
+            each.state = State.REPLACED
         with log.lock:
             first = log.segments.index(group[0])
             log.publish((*log.segments[:first], segment, *log.segments[first + len(group) :]))
@@ -138,7 +138,7 @@ def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
     _sync_names(log.directory)
     for segment in log.segments:
         if segment.base_offset == base_offset:
-            segment.mark = ""
+            segment.mark, segment.state = "", State.SEALED
             segment.release()
 
 

@@ -13,8 +13,7 @@ from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.compaction.reading import Entry
-from tidelog.storage.segment import OFFSET_MAX
-from tidelog.storage.summary import NONE
+from tidelog.storage.summary import NONE, OFFSET_MAX
 
 _MARKER = Struct(">hh")  # of a control record's key: version, and what it says
 _ABORT, _COMMIT = 0, 1

@@ -15,9 +15,9 @@ from tidelog.storage.files import File
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time, time_range
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Found, Timeline
-from tidelog.storage.segment import OFFSET_MAX, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, Source
-from tidelog.storage.summary import Damage
+from tidelog.storage.summary import OFFSET_MAX, Damage
 
 SEARCHED, SKIPPED, BEHIND = "searched", "skipped", "not reached"
 

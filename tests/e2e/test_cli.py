@@ -18,7 +18,9 @@ import pytest
 from kafka import KafkaProducer
 from typer.testing import CliRunner
 
+from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import COMMAND, Broker, Running, environment
+from tests.support.java import jars, needs_java
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.broker.clock import Clock
 from tidelog.cli.main import app
@@ -407,3 +409,48 @@ def test_dump_of_live_files(new_broker: Callable[..., Broker], topic: str) -> No
     assert dumped(log.with_suffix(".timeindex"))[-1]["timestamp"] == START_MS
     (summary,) = dumped(log.with_suffix(".summary"))
     assert summary["batch_count"] == len(batches)
+
+
+@needs_java
+@pytest.mark.java
+@pytest.mark.slow
+def test_the_verbs_talk_to_apache_kafka(tmp_path: Path) -> None:
+    with ApacheKafka(jars(), QUICK_JVM) as kafka:
+        broker: Any = kafka.start(0, tmp_path / "data", {"log.retention.ms": "-1"})
+        created = ok(tidelog(broker, "topics", "create", "t", "--partitions", "2"))
+        assert created == "topic t created, 2 partitions\n"
+        ok(tidelog(broker, "topics", "alter", "t", "--config", "max.message.bytes=1000"))
+        lines = "".join(f"key{number % 5}:{number}\n" for number in range(200))
+        assert ok(tidelog(broker, "produce", "t", "--key-separator", ":", text=lines)) == (
+            "200 records acknowledged\n"
+        )
+        too_large = tidelog(broker, "produce", "t", text="x" * 2000 + "\n")
+        assert (too_large.returncode, too_large.stdout) == (1, "0 records acknowledged\n")
+        assert "line 1 was rejected, and no line was read after it: larger than" in too_large.stderr
+        printed = ok(tidelog(broker, "tail", "t", "--since", "-1h", "--format", "{value}")).split()
+        assert sorted(map(int, printed)) == list(range(200))
+        ends = [row["end"] for row in rows(tidelog(broker, "offsets", "t", "--json"))]
+        assert sum(ends) == 200
+        assert [row["offset"] for row in rows(tidelog(broker, "offsets", "t", "--at", "-1h", "--json"))] == [
+            0,
+            0,
+        ]
+        made = tidelog(broker, "groups", "reset", "g", "--topic", "t:0", "--to-offset", "1", "--yes")
+        assert (made.returncode, made.stdout.splitlines()[-1]) == (0, "group g set: 1 offset")
+        (listed,) = rows(tidelog(broker, "groups", "list", "--json"))
+        assert (listed["group"], listed["state"]) == ("g", "Empty")
+        (found,) = rows(tidelog(broker, "groups", "describe", "g", "--json"))
+        (row,) = found["partitions"]
+        assert (row["committed"], row["lag"], row["clock"]) == (1, ends[0] - 1, "record")
+        assert row["late_ms"] >= row["lag_ms"] >= 0
+        behind = rows(tidelog(broker, "audit", "keys", "t", "--group", "g", "--json"))
+        assert sum(each["behind"] for each in behind) == 199
+        deleted = tidelog(broker, "delete-records", "t", "-p", "0", "--offset", "2", "--yes", "--json")
+        assert rows(deleted) == [{"partition": 0, "start": 2}]
+        sizes = rows(tidelog(broker, "log-dirs", "--topic", "t", "--json"))
+        assert [each["kind"] for each in sizes] == ["partition", "partition", "log_dir"]
+        options = rows(tidelog(broker, "configs", "describe", "--topic", "t", "--json"))
+        assert ("max.message.bytes", "1000") in [(each["option"], each["value"]) for each in options]
+        ok(tidelog(broker, "configs", "describe", "--broker", "1", "--all"))
+        assert ok(tidelog(broker, "groups", "delete", "g", "--yes")) == "group g deleted\n"
+        assert ok(tidelog(broker, "topics", "delete", "t", "--yes")) == "topic t deleted\n"

@@ -26,22 +26,22 @@ KAFKA_WRITTEN = KAFKA_WRITTEN / "m2-none-ct-0"
 FUTURE = {"message_timestamp_after_max_ms": 1 << 62}
 
 
-def run(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["explain", *map(str, words)])
+def run(line: str, *words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["explain", *line.split(), *map(str, words)])
     return result.exit_code, result.stdout, result.stderr
 
 
-def told(*words: object) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def told(line: str, *words: object) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the options that are assumed, and what is said."""
-    code, out, _ = run(*words, "--json")
+    code, out, _ = run(line, *words, "--json")
     assert code == OK
     options, *rest = (json.loads(line) for line in out.splitlines())
     assert options["kind"] == "options"
     return options["options"], rest
 
 
-def rows(*words: object) -> list[dict[str, Any]]:
-    return told(*words)[1]
+def rows(line: str, *words: object) -> list[dict[str, Any]]:
+    return told(line, *words)[1]
 
 
 def files_of(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_I8_retention_is_told_segment_by_segment(folder: Path) -> None:
     before = files_of(folder)
-    empty, *found = rows("retention", "t", "--data-dir", folder)
+    empty, *found = rows("retention t --data-dir", folder)
     assert (empty["partition"], empty["why"]) == (0, "stays: it is empty, and takes the appends")
     assert [row["partition"] for row in found] == [1] * 4
     assert [row["segment"] for row in found] == [0, 2, 4, 5]
@@ -88,12 +88,12 @@ def test_the_brokers_own_options_are_taken_from_its_file(folder: Path) -> None:
         catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
     config = folder / "server.properties"
     config.write_text(f"log.retention.ms=-1\nlog.retention.bytes=0\nlog.dir={folder}\n")
-    found = rows("retention", "t", "--config", config, "-p", 1)
+    found = rows("retention t --config", config, "-p", 1)
     assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
     assert found[1]["why"] == "goes: the segments after it hold retention.bytes=0"
     assert found[3]["why"] == "stays: retention.ms=-1"
     config.write_text("log.retention.ms=soon\n")
-    code, _, error = run("retention", "t", "--config", config)
+    code, _, error = run("retention t --config", config)
     assert code == USAGE
     assert "retention.ms" in error
 
@@ -103,7 +103,7 @@ def test_what_was_set_while_the_broker_ran_is_judged_by_too(folder: Path) -> Non
         catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
         catalog.set_broker_options("1", {"log.retention.ms": "-1"})
         catalog.set_broker_options("", {"log.retention.ms": "5", "log.retention.bytes": "0"})
-    options, found = told("retention", "t", "--data-dir", folder, "-p", 1)
+    options, found = told("retention t --data-dir", folder, "-p", 1)
     assert options["retention.ms"] == {"value": "-1", "source": "dynamic broker"}
     assert options["retention.bytes"] == {"value": "0", "source": "dynamic default"}
     assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
@@ -112,14 +112,14 @@ def test_what_was_set_while_the_broker_ran_is_judged_by_too(folder: Path) -> Non
 def test_with_compaction_alone_segments_stay_and_it_is_said_why(folder: Path) -> None:
     with closing(Catalog(folder / "catalog.sqlite")) as catalog:
         catalog.set_options("t", {"cleanup.policy": "compact", "retention.ms": "1"})
-    first, *found = rows("retention", "t", "--data-dir", folder, "-p", 1)
+    first, *found = rows("retention t --data-dir", folder, "-p", 1)
     assert first["rule"] == "log start"
     assert {row["why"] for row in found} == {"stays: cleanup.policy=compact, so that nothing expires"}
 
 
 def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
     before = files_of(folder)
-    *steps, answer = rows("offset", "t", "--at", f"@{AT + 30}", "-p", 1, "--data-dir", folder)
+    *steps, answer = rows(f"offset t --at @{AT + 30} -p 1 --data-dir", folder)
     assert [(row["kind"], row["what"]) for row in steps] == [
         ("segment", "skipped"),
         ("segment", "searched"),
@@ -140,11 +140,9 @@ def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
         "bytes_read": read,
         "damage": [],
     }
-    *_, answer = rows(
-        "offset", "t", "--at", f"@{AT + 30}", "-p", 1, "--clock", "append", "--data-dir", folder
-    )
+    *_, answer = rows(f"offset t --at @{AT + 30} -p 1 --clock append --data-dir", folder)
     assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("append", 2, AT + 100)
-    *_, nothing = rows("offset", "t", "--at", f"@{AT + 30}", "-p", 0, "--data-dir", folder)
+    *_, nothing = rows(f"offset t --at @{AT + 30} -p 0 --data-dir", folder)
     assert (nothing["offset"], nothing["bytes_read"]) == (None, 0)
     assert files_of(folder) == before
 
@@ -168,20 +166,20 @@ def test_what_takes_the_appends_stays_unless_there_are_more(folder: Path) -> Non
     log = open_log(folder / "one-0", now_ms=AT)
     log.append(batch([-1]), AT)
     log.close()
-    (row,) = rows("retention", "one", "--data-dir", folder)
+    (row,) = rows("retention one --data-dir", folder)
     assert row["why"].startswith("stays: retention.ms=1000000000000000 after its last append")
     assert row["why"].endswith(", unless more is appended")
-    _, table, _ = run("offset", "one", "--at", f"@{AT}", "--data-dir", folder)
+    _, table, _ = run(f"offset one --at @{AT} --data-dir", folder)
     assert table.splitlines()[1].split()[5:8] == ["-", "-", "-"]  # it has no times
 
 
 def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
-    code, out, _ = run("offset", "t", "--at", f"@{AT + 30}", "--data-dir", folder)
+    code, out, _ = run(f"offset t --at @{AT + 30} --data-dir", folder)
     assert code == OK
     assert "partition 0, by record time: nothing; 0 bytes read" in out
     assert "partition 1, by record time: offset 2, " in out
     assert "its largest time is earlier" not in out.splitlines()[0]
-    code, out, _ = run("retention", "t", "--data-dir", folder)
+    code, out, _ = run("retention t --data-dir", folder)
     assert code == OK
     assert out.splitlines()[0].split()[:2] == ["partition", "segment"]
     assert out.splitlines()[-1] == (
@@ -214,14 +212,14 @@ def test_what_cannot_be_told_is_said(folder: Path, words: list[object], code: in
 
 
 def test_folders_that_are_none(folder: Path) -> None:
-    code, _, error = run("retention", "t", "--data-dir", folder / "nowhere")
+    code, _, error = run("retention t --data-dir", folder / "nowhere")
     assert (code, "nowhere: No such file or directory" in error) == (FAILED, True)
     for path in (folder / "t-0").iterdir():
         path.unlink()
-    code, _, error = run("retention", "t", "--data-dir", folder)
+    code, _, error = run("retention t --data-dir", folder)
     assert (code, "no segment of a log is in it" in error) == (FAILED, True)
     (folder / "t-0").rmdir()
-    code, _, error = run("retention", "t", "--data-dir", folder)
+    code, _, error = run("retention t --data-dir", folder)
     assert (code, "t-0: No such file or directory" in error) == (FAILED, True)
 
 
@@ -234,8 +232,8 @@ def test_topics_that_only_their_folders_tell_of(tmp_path: Path) -> None:
         assert code == OK
         assert error.startswith(f"tidelog: topic old is not in the catalogue of {tmp_path} yet: ")
         assert "(default)" in out
-    assert {row["partition"] for row in rows("retention", "old", "--data-dir", tmp_path)} == {1}
-    code, _, error = run("retention", "__cluster_metadata", "--data-dir", tmp_path)
+    assert {row["partition"] for row in rows("retention old --data-dir", tmp_path)} == {1}
+    code, _, error = run("retention __cluster_metadata --data-dir", tmp_path)
     assert (code, "there is no topic __cluster_metadata in it" in error) == (FAILED, True)
     assert files_of(tmp_path) == before
 
@@ -243,7 +241,7 @@ def test_topics_that_only_their_folders_tell_of(tmp_path: Path) -> None:
 def test_a_folder_that_a_start_would_adopt_is_one_more_partition(folder: Path) -> None:
     shutil.copytree(folder / "t-1", folder / "t-3")
     shutil.copytree(folder / "t-0", folder / "t-2")
-    assert {row["partition"] for row in rows("retention", "t", "--data-dir", folder)} == {0, 1, 2, 3}
+    assert {row["partition"] for row in rows("retention t --data-dir", folder)} == {0, 1, 2, 3}
 
 
 def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_path: Path) -> None:
@@ -252,7 +250,7 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
     config = tmp_path / "server.properties"
     config.write_text("log.retention.bytes=0\nlog.retention.ms=5\n")
     started = ["--data-dir", folder, "--config", config, "--override", "retention.clock=append"]
-    options, found = told("retention", "t", "-p", 1, *started)
+    options, found = told("retention t -p 1", *started)
     assert options == {
         "cleanup.policy": {"value": "delete", "source": "default"},
         "retention.bytes": {"value": "0", "source": "broker"},
@@ -260,12 +258,10 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
         "retention.ms": {"value": "-1", "source": "topic"},
     }
     assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
-    options, found = told(
-        "offset", "t", "-p", 1, "--at", f"@{AT}", *started, "--override", "lookup.clock=append"
-    )
+    options, found = told(f"offset t -p 1 --at @{AT}", *started, "--override", "lookup.clock=append")
     assert options == {"lookup.clock": {"value": "append", "source": "broker"}}
     assert found[-1]["clock"] == "append"
-    options, _ = told("range", "t", "--from", "@0", "--to", "now", "--data-dir", folder)
+    options, _ = told("range t --from @0 --to now --data-dir", folder)
     assert options == {"lookup.clock": {"value": "record", "source": "default"}}
 
 
@@ -322,7 +318,7 @@ def test_S51_an_age_that_begins_with_a_bound_is_called_one(folder: Path) -> None
     assert "or earlier" in out.splitlines()[0]
     assert "  yes  " in out.splitlines()[1]
     # By a record's time nothing is bounded.
-    assert {row["age_bound"] for row in rows("retention", "t", "--data-dir", folder)} == {False}
+    assert {row["age_bound"] for row in rows("retention t --data-dir", folder)} == {False}
 
 
 def test_P9_damage_that_was_stepped_over_is_named(folder: Path) -> None:
@@ -359,17 +355,7 @@ def test_I6_a_range_is_told_with_what_was_read_for_it(folder: Path) -> None:
     (found,) = rows(*words, "-p", 1, "--clock", "append")
     assert (found["clock"], found["offset"]) == ("append", None)
     (found,) = rows(
-        "range",
-        "t",
-        "-p",
-        1,
-        "--clock",
-        "append",
-        "--from",
-        f"@{AT + 100}",
-        "--to",
-        f"@{AT + 101}",
-        "--data-dir",
+        f"range t -p 1 --clock append --from @{AT + 100} --to @{AT + 101} --data-dir",
         folder,
     )
     assert (found["offset"], found["end_offset"], found["bound"]) == (2, 6, False)
@@ -385,14 +371,14 @@ async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connec
     for n in range(5):
         log.append(batch([AT + n, AT + n]), AT + n)
     folder = log.directory.parent
-    *_, answer = rows("offset", "t", "--at", f"@{AT + 3}", "--data-dir", folder)
+    *_, answer = rows(f"offset t --at @{AT + 3} --data-dir", folder)
     assert (answer["offset"], answer["timestamp"]) == (6, AT + 3)
-    (found,) = rows("range", "t", "--from", f"@{AT + 1}", "--to", f"@{AT + 3}", "--data-dir", folder)
+    (found,) = rows(f"range t --from @{AT + 1} --to @{AT + 3} --data-dir", folder)
     assert (found["offset"], found["end_offset"]) == (2, 6)
-    (row,) = rows("retention", "t", "--data-dir", folder)
+    (row,) = rows("retention t --data-dir", folder)
     assert (row["next_offset"], row["bytes"], row["rule"]) == (10, log.active.size, "retention.ms")
     await make_topic(client, "later")
-    assert rows("retention", "later", "--data-dir", folder)
+    assert rows("retention later --data-dir", folder)
 
 
 def test_a_catalogue_is_read_beside_its_writer_and_not_in_the_midst_of_a_change(tmp_path: Path) -> None:

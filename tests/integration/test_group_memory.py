@@ -129,7 +129,7 @@ async def test_groups_that_were_loaded_are_of_their_members(serve: Serve, connec
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
     await loaded(await connect(served))
-    by_address = served.broker.groups.memory._quota._by_address
+    by_address = served.broker.groups.memory.by_address
     assert set(by_address) == {"10.0.0.2", "10.0.0.3"}
     assert by_address["10.0.0.2"] > 102_000
     assert by_address["10.0.0.3"] > GROUP_BYTES + MEMBER_BYTES

@@ -38,10 +38,10 @@ def a_topic(folder: Path, *, partitions: int = 2, **options: Any) -> Path:
     return folder
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Ran:
-    """Run a job."""
+def run(capsys: pytest.CaptureFixture[str], line: str = "", *arguments: str) -> Ran:
+    """Run a job by its command line: words that have no spaces, and more."""
     capsys.readouterr()
-    status = commands.run(arguments, "tidelog pipeline")
+    status = commands.run([*line.split(), *arguments], "tidelog pipeline")
     captured = capsys.readouterr()
     return Ran(status, captured.out, captured.err)
 
@@ -105,10 +105,6 @@ class Here:
 
     def toLocalIterator(self) -> Iterable[Any]:
         return iter(self._rows)
-
-    def mapPartitions(self, work: Callable[[Any], Iterable[Any]]) -> "Here":
-        self._rows = [row for each in self._rows for row in work([each])]
-        return self
 
     def collect(self) -> list[Any]:
         return self._rows

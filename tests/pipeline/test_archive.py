@@ -174,7 +174,7 @@ def test_an_archive_that_was_stopped_before_its_first_segment_says_so(
         patch.setattr(archives, "ship", killed)
         assert archive(capsys, data, out).status == 130
     for where in (str(out), out.as_uri()):
-        ran = run(capsys, "audit", "--source", f"segments:{where}", "--topic", "t", "--dry-run")
+        ran = run(capsys, f"audit --source segments:{where} --topic t --dry-run")
         assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
         assert f"{where}/t-0: no segment of a log is in it" in ran.err
         assert "run `tidelog pipeline archive` again" in ran.err
@@ -237,19 +237,19 @@ def test_verify_names_each_file_that_is_not_what_was_written(
 ) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     archive(capsys, data, out)
-    whole = run(capsys, "archive", "--out", str(out), "--verify", "--json")
+    whole = run(capsys, "archive --out", str(out), "--verify", "--json")
     assert (whole.status, whole.out) == (0, "")
     files_there = sum(len(names_of(manifest(out, number))) for number in range(2))
     assert f"{files_there} files" in whole.err
     assert (
-        run(capsys, "archive", "--out", str(out), "--verify", "--json", "--dry-run").rows[0]["files"]
+        run(capsys, "archive --out", str(out), "--verify", "--json", "--dry-run").rows[0]["files"]
         == files_there
     )
     gone, cut, changed = sorted(out.glob("t-0/*.log"))[:3]
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[:-1])
     break_a_batch(changed)
-    ran = run(capsys, "archive", "--out", str(out), "--verify", "--json")
+    ran = run(capsys, "archive --out", str(out), "--verify", "--json")
     assert ran.status == 1
     assert [row["file"] for row in ran.rows] == [f"t-0/{path.name}" for path in (gone, cut, changed)]
     found = [row["finding"] for row in ran.rows]
@@ -257,7 +257,7 @@ def test_verify_names_each_file_that_is_not_what_was_written(
     size = cut.stat().st_size
     assert found[1] == f"it has {size} bytes, and had {size + 1}"
     assert found[2].startswith("its CRC-32C is ")
-    other = run(capsys, "archive", "--out", str(out), "--verify", "--topic", "u")
+    other = run(capsys, "archive --out", str(out), "--verify", "--topic", "u")
     assert (other.status, "no manifest of u is in it" in other.err) == (1, True)
 
 
@@ -428,30 +428,30 @@ def test_a_dry_run_counts_what_is_new_and_makes_nothing(here: Here, capsys: Capt
 @pytest.mark.parametrize(
     ("flags", "status", "said"),
     [
-        (("--source", "segments:{}"), 2, "--topic is missing"),
-        (("--source", "segments:{}", "--topic", "t"), 2, "--out is missing"),
-        (("--source", "broker:h:1", "--topic", "t", "--out", "x"), 2, "is none that can be shipped"),
+        ("--source segments:{}", 2, "--topic is missing"),
+        ("--source segments:{} --topic t", 2, "--out is missing"),
+        ("--source broker:h:1 --topic t --out x", 2, "is none that can be shipped"),
         (
-            ("--source", "segments:s3://b/p", "--topic", "t", "--out", "x"),
+            "--source segments:s3://b/p --topic t --out x",
             2,
             "is none that can be shipped",
         ),
         (
-            ("--source", "segments:{}", "--topic", "u", "--out", "{}/o"),
+            "--source segments:{} --topic u --out {}/o",
             1,
             "no topic u is in it; there are: t",
         ),
-        (("--source", "segments:{}", "--topic", "t", "--from", "@1", "--out", "x"), 2, "--from, --to"),
-        (("--verify",), 2, "--out is missing; name the archive that is to be read"),
-        (("--verify", "--out", "{}", "--to", "@1"), 2, "--from, --to"),
-        (("--verify", "--out", "{}"), 1, "no manifest is in it"),
+        ("--source segments:{} --topic t --from @1 --out x", 2, "--from, --to"),
+        ("--verify", 2, "--out is missing; name the archive that is to be read"),
+        ("--verify --out {} --to @1", 2, "--from, --to"),
+        ("--verify --out {}", 1, "no manifest is in it"),
     ],
 )
 def test_what_cannot_be_archived(
-    capsys: Captured, tmp_path: Path, flags: tuple[str, ...], status: int, said: str
+    capsys: Captured, tmp_path: Path, flags: str, status: int, said: str
 ) -> None:
     small(tmp_path, partitions=1)
-    ran = run(capsys, "archive", *(word.format(tmp_path) for word in flags))
+    ran = run(capsys, "archive", *flags.replace("{}", str(tmp_path)).split())
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
     assert said in ran.err
 
@@ -535,12 +535,12 @@ def test_an_archive_in_an_object_store(here: Here, capsys: Captured, tmp_path: P
     actives = [bases(data / f"t-{partition}")[-1] for partition in range(2)]
     assert rows(root) == [row for row in rows(data) if row[1] < actives[row[0]]]
     assert archive(capsys, data, root).rows[0]["segments"] == 0
-    assert run(capsys, "archive", "--out", root, "--verify").status == 0
+    assert run(capsys, "archive --out", root, "--verify").status == 0
     there, path = archives.fs.FileSystem.from_uri(root)
     names = [each.base_name for each in there.get_file_info(archives.fs.FileSelector(path, recursive=True))]
     assert not [name for name in names if name.endswith(".tmp")]
     there.delete_file(f"{path}/t-0/{bases(data / 't-0')[-2]:020d}.log")
-    assert run(capsys, "archive", "--out", root, "--verify").status == 1
+    assert run(capsys, "archive --out", root, "--verify").status == 1
     with pytest.raises(DamagedLog, match="they had been flushed"):
         rows(root)
     assert remote.is_remote(root)

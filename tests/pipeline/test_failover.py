@@ -299,43 +299,41 @@ def test_the_job_on_a_broker_commits_what_it_shows(
 @pytest.mark.parametrize(
     ("flags", "status", "said"),
     [
-        (("--source", "segments:{}/a"), 2, "--target: it is missing"),
-        (("--source", "segments:{}/a", "--target", "x:y"), 2, "--target: x:y"),
+        ("--source segments:{}/a", 2, "--target: it is missing"),
+        ("--source segments:{}/a --target x:y", 2, "--target: x:y"),
         (
-            ("--source", "broker:h:1", "--target", "broker:h:2"),
+            "--source broker:h:1 --target broker:h:2",
             2,
             "is none that can be asked for append times",
         ),
         (
-            ("--source", "segments:s3://b/p", "--target", "broker:h:2"),
+            "--source segments:s3://b/p --target broker:h:2",
             2,
             "is none that can be asked for append times",
         ),
-        (("--source", "segments:{}/a", "--target", "segments:{}/b", "--apply"), 2, "--apply: only a broker"),
-        (("--source", "segments:{}/a", "--target", "segments:{}/b", "--to", "now"), 2, "--from, --to"),
-        (("--source", "segments:{}/a", "--target", "segments:{}/b", "--bad", "skip"), 2, "--bad skip"),
+        ("--source segments:{}/a --target segments:{}/b --apply", 2, "--apply: only a broker"),
+        ("--source segments:{}/a --target segments:{}/b --to now", 2, "--from, --to"),
+        ("--source segments:{}/a --target segments:{}/b --bad skip", 2, "--bad skip"),
         (
-            ("--source", "segments:{}/a", "--target", "segments:{}/b", "--max-latency", "x"),
+            "--source segments:{}/a --target segments:{}/b --max-latency x",
             2,
             "--max-latency: 'x'",
         ),
         (
-            ("--source", "segments:{}/a", "--target", "segments:{}/b", "--group", "g"),
+            "--source segments:{}/a --target segments:{}/b --group g",
             1,
             "group g has committed nothing",
         ),
         (
-            ("--source", "segments:{}/a", "--target", "segments:{}/b"),
+            "--source segments:{}/a --target segments:{}/b",
             1,
             "no group has committed anything of t; name the data folder of the broker that has the groups",
         ),
     ],
 )
-def test_what_cannot_be_told(
-    capsys: Captured, tmp_path: Path, flags: tuple[str, ...], status: int, said: str
-) -> None:
+def test_what_cannot_be_told(capsys: Captured, tmp_path: Path, flags: str, status: int, said: str) -> None:
     a_pair(tmp_path, 7, 10)
-    ran = run(capsys, "failover", "--topic", "t", *(word.format(tmp_path) for word in flags))
+    ran = run(capsys, "failover --topic t", *flags.replace("{}", str(tmp_path)).split())
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
     assert said in ran.err
 

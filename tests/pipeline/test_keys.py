@@ -88,7 +88,7 @@ def test_S101_audit_keys_says_what_the_command_says(
     produce(client, topic)
     committed(broker, topic, topic, 4, 1)
     source = f"broker:{broker.address}" if kind == "broker" else f"segments:{broker.data_dir}"
-    ran = run(capsys, "audit-keys", "--source", source, "--topic", topic, "--group", topic, "--json")
+    ran = run(capsys, "audit-keys --source", source, "--topic", topic, "--group", topic, "--json")
     assert ran.status == 0, ran.err
     words = ["audit", "keys", topic, "--group", topic, "--json", "--bootstrap", broker.address]
     told = [json.loads(line) for line in CliRunner().invoke(app, words).stdout.splitlines()]
@@ -180,8 +180,8 @@ def test_upsert_asks_for_what_it_needs(capsys: Captured, tmp_path: Path) -> None
     assert run(capsys, *flags, "--out", str(tmp_path), "--from", "now").status == 2
     assert run(capsys, *flags).status == 2
     assert run(capsys, *flags, "--out", str(tmp_path), "--max-records", "0").status == 2
-    assert "takes a second" not in run(capsys, "upsert", "--help").out
-    assert "1000000" in run(capsys, "upsert", "--help").out
+    assert "takes a second" not in run(capsys, "upsert --help").out
+    assert "1000000" in run(capsys, "upsert --help").out
     assert run(capsys, *flags, "--dry-run", "--json").rows[0]["records_at_most"] == 13
 
 
@@ -243,7 +243,7 @@ def test_compact_refuses_what_is_no_folder_of_a_broker(capsys: Captured, tmp_pat
     assert "it is an archive" in run(capsys, *flags, "--topic", "t").err
     assert run(capsys, *flags).status == 2
     assert run(capsys, *flags, "--topic", "t", "--from", "now").status == 2
-    assert run(capsys, "compact", "--source", "broker:localhost:1", "--topic", "t").status == 2
+    assert run(capsys, "compact --source broker:localhost:1 --topic t").status == 2
 
 
 def test_records_of_aborted_transactions_are_not_behind(tmp_path: Path) -> None:

@@ -129,12 +129,12 @@ def a_quarantine(folder: Path) -> Path:
 
 def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path) -> None:
     folder = str(a_quarantine(tmp_path / "bad"))
-    ran = run(capsys, "deadletter", "--folder", folder, "--json")
+    ran = run(capsys, "deadletter --folder", folder, "--json")
     assert [(row["name"][-9:], row["position"], row["reason"]) for row in ran.rows] == [
         ("000.log@0", 0, "why"),
         ("0.log@900", 900, "why"),
     ]
-    ran = run(capsys, "deadletter", "--folder", folder, "--inspect", f"{0:020d}.log@0", "--json")
+    ran = run(capsys, "deadletter --folder", folder, "--inspect", f"{0:020d}.log@0", "--json")
     assert [(row["base_offset"], row["records"], row["state"]) for row in ran.rows] == [
         (5, 3, "sound"),
         (8, 0, "wrong checksum"),
@@ -145,7 +145,7 @@ def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path
         ran.rows[0]["bytes"],
         ran.rows[0]["bytes"] + ran.rows[1]["bytes"],
     ]
-    assert "sound" in run(capsys, "deadletter", "--folder", folder, "--inspect", f"{0:020d}.log@0").out
+    assert "sound" in run(capsys, "deadletter --folder", folder, "--inspect", f"{0:020d}.log@0").out
 
 
 @pytest.mark.parametrize("size", [1, 25, 26, 60, 61])
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Pat
         assert said in ran.err
     for note in ("{", "[]", '{"topic": "t"}', json.dumps({**NOTE, "partition": "first"})):
         (folder / "t-0" / "x.json").write_text(note)
-        ran = run(capsys, "deadletter", "--folder", str(folder))
+        ran = run(capsys, "deadletter --folder", str(folder))
         assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
         assert "x.json: is no note of a quarantine" in ran.err
 
@@ -195,15 +195,15 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
     folder = str(a_quarantine(tmp_path / "bad"))
     with Broker(tmp_path / "data").start() as broker:
         to = ("--source", f"broker:{broker.address}", "--topic", "again", "--json")
-        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", "--dry-run", *to)
+        ran = run(capsys, "deadletter --folder", folder, "--redrive", "--dry-run", *to)
         assert ran.rows == [{"job": "deadletter", "sent": 3, "damaged": 2, "refused": 0, "topic": "again"}]
-        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
+        ran = run(capsys, "deadletter --folder", folder, "--redrive", *to)
         assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
         assert "there is no topic again" in ran.err
         assert not (tmp_path / "data" / "again-0").exists(), "a name that is mistyped has made a topic"
         topics.make(broker, "again")
         assert "there is no topic agin; did you mean again?" in run(capsys, "lag", *to[:3], "agin").err
-        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
+        ran = run(capsys, "deadletter --folder", folder, "--redrive", *to)
         assert (ran.status, ran.rows[0]["sent"]) == (1, 3), ran.err
         assert "2 ranges, and 0 records with a header without a value" in ran.err
         assert ran.err.count("retention.ms=604800000 (7d)") == 1, "the records are older than that"
@@ -227,7 +227,7 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
         consumer.commit()
         consumer.close()
         (row,) = run(capsys, "lag", *to[:2], "--group", "g", "--json").rows
-        (from_files,) = run(capsys, "lag", "--source", f"segments:{tmp_path}/data", "--json").rows
+        (from_files,) = run(capsys, f"lag --source segments:{tmp_path}/data --json").rows
         for each in (row, from_files):
             assert each.pop("lag_s") > 1000
             assert each == {
@@ -275,7 +275,7 @@ def test_what_is_larger_than_a_client_sends_unasked_is_sent(capsys: Captured, tm
     with Broker(tmp_path / "data", overrides) as broker:
         topics.make(broker.start(), "again")
         to = ("--source", f"broker:{broker.address}", "--topic", "again")
-        ran = run(capsys, "deadletter", "--folder", str(tmp_path / "bad"), "--redrive", *to, "--json")
+        ran = run(capsys, "deadletter --folder", str(tmp_path / "bad"), "--redrive", *to, "--json")
         assert (ran.status, ran.rows[0]["sent"]) == (0, 1), ran.err
         assert [each.value for each in topics.read(broker, "again")] == [value]
         broker.stop()

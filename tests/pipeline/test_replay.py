@@ -166,7 +166,7 @@ def test_what_cannot_be_replayed_is_said_before_spark_starts(
         flags = ("--source", f"segments:{data}", "--topic", "t", "--target", wrong, "--target-topic", "u")
         ran = run(capsys, "replay", *flags)
         assert (ran.status, "only a broker appends" in ran.err) == (2, True)
-    assert run(capsys, "replay", "--rate", "-1").status == 2
+    assert run(capsys, "replay --rate -1").status == 2
 
 
 def test_the_broker_that_is_written_to() -> None:

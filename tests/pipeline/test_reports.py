@@ -106,9 +106,7 @@ def test_lag_in_records_and_in_time(
     commit(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
     commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416))
     monkeypatch.setattr("tidelog.pipeline.jobs.lag.now_ms", lambda: NOW + 60_000)
-    ran = run(
-        capsys, "lag", "--source", f"segments:{tmp_path}/data", "--json", "--html", f"{tmp_path}/l.html"
-    )
+    ran = run(capsys, f"lag --source segments:{tmp_path}/data --json --html {tmp_path}/l.html")
     assert ran.status == 0
     waits = (60_000 - (TIMES[2][5] - NOW)) / 1000
     assert [tuple(row.values()) for row in ran.rows] == [
@@ -143,7 +141,7 @@ def test_lag_in_records_and_in_time(
     sizes = [path.stat().st_size for path in (tmp_path / "data").glob("__consumer_offsets-*/*.log")]
     assert ran.rows == [{"groups": 4, "rows": 4, "segments": len(sizes), "bytes": sum(sizes)}]
     for wrong in ("segments:", "broker:", "x:y"):
-        assert run(capsys, "lag", "--source", wrong).status == 2
+        assert run(capsys, "lag --source", wrong).status == 2
     assert run(capsys, "lag", *flags(tmp_path / "data", "--clock", "wall")).status == 2
 
 
@@ -186,7 +184,7 @@ def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path:
 def test_fsck_finds_damage_in_each_partition(here: Any, capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path)
     source = f"segments:{tmp_path}"
-    ran = run(capsys, "fsck", "--source", source, "--json")
+    ran = run(capsys, "fsck --source", source, "--json")
     assert (ran.status, ran.out) == (0, "")
     assert "2 partitions" in ran.err
     for partition in range(2):
@@ -194,15 +192,15 @@ def test_fsck_finds_damage_in_each_partition(here: Any, capsys: Captured, tmp_pa
         data = bytearray(log.read_bytes())
         data[80] ^= 1
         log.write_bytes(data)
-    ran = run(capsys, "fsck", "--source", source, "--json")
+    ran = run(capsys, "fsck --source", source, "--json")
     assert ran.status == 1
     assert {Path(row["file"]).parent.name for row in ran.rows if row["kind"] == "damage"} == {"t-0", "t-1"}
     sizes = [path.stat().st_size for path in tmp_path.glob("t-*/*.log")]
-    assert run(capsys, "fsck", "--source", source, "--dry-run", "--json").rows == [
+    assert run(capsys, "fsck --source", source, "--dry-run", "--json").rows == [
         {"partitions": 2, "segments": len(sizes), "bytes": sum(sizes)}
     ]
-    assert run(capsys, "fsck", "--source", source, "--topic", "u").status == 1
-    assert run(capsys, "fsck", "--source", "broker:h:1").status == 2
+    assert run(capsys, "fsck --source", source, "--topic", "u").status == 1
+    assert run(capsys, "fsck --source broker:h:1").status == 2
 
 
 class _Page(HTMLParser):

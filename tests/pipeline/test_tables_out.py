@@ -40,12 +40,7 @@ def expected(first: int = 0, end: int = NOW + 10**9) -> list[tuple[int, int, int
 def backfill(capsys: Captured, source: Path, out: Path, *flags: str) -> Any:
     return run(
         capsys,
-        "backfill",
-        "--source",
-        f"segments:{source}",
-        "--topic",
-        "t",
-        "--out",
+        f"backfill --source segments:{source} --topic t --out",
         str(out),
         "--json",
         *flags,
@@ -151,5 +146,5 @@ def test_damage_fails_with_its_place_and_leaves_nothing(spark: Any, capsys: Capt
     assert not list(out.glob("_staged*"))
     ran = backfill(capsys, source, out, "--bad", f"quarantine:{tmp_path}/bad")
     assert ran.status == 0
-    ran = run(capsys, "deadletter", "--folder", f"{tmp_path}/bad", "--json")
+    ran = run(capsys, f"deadletter --folder {tmp_path}/bad --json")
     assert [(row["topic"], row["partition"], row["position"]) for row in ran.rows] == [("t", 0, 0)]

@@ -18,6 +18,7 @@ from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
+from tidelog.storage.append_index import HEADER_BYTES
 
 Captured = pytest.CaptureFixture[str]
 ROWS = model(OUT_OF_ORDER)
@@ -51,12 +52,12 @@ def scrambled(path: Path) -> None:
 
 
 def halved(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 32 * 16])
+    path.write_bytes(path.read_bytes()[: HEADER_BYTES + path.stat().st_size // 32 * 16])
 
 
 def one_of_many(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[len(data) // 32 * 16] ^= 1
+    data[HEADER_BYTES + len(data) // 32 * 16] ^= 1
     path.write_bytes(data)
 
 
@@ -83,7 +84,7 @@ def test_a_range_of_append_times_is_exact_or_an_error(
             named = re.match(r"(\S+)@(\d+): ", str(error))
             assert named is not None
             assert Path(named[1]) in paths
-            assert int(named[2]) % 16 == 0
+            assert (int(named[2]) - HEADER_BYTES) % 16 == 0
         else:
             exact += 1
             assert offsets(found) == offsets(right) == offsets(skipped)
@@ -101,8 +102,8 @@ def test_the_error_says_what_is_not_known_and_what_to_do(tmp_path: Path) -> None
         read(data, **appended(ROWS[first][2], ROWS[first][2] + 1))
     said = str(raised.value)
     assert said.startswith(
-        f"{path}@0: when the batches at offsets {first} to {end - 1} were appended is not known, only that it was by "
-        f"{bound}"
+        f"{path}@{HEADER_BYTES}: when the batches at offsets {first} to {end - 1} were appended is not known, "
+        f"only that it was by {bound}"
     )
     assert said.endswith(
         f"look at it with `tidelog fsck --data-dir {data}`, read by record time (clock=record), or leave such batches "
@@ -178,13 +179,13 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
     rows = [n for piece in found for each in from_segments.rows(piece, NAMES, chosen) for n in each.column(0)]
     assert [n.as_py() for n in rows] == list(range(first))
     assert (
-        f"left out file={path}@0 bytes=0 reason=when the batches at offsets {first} to {end - 1}"
+        f"left out file={path}@{HEADER_BYTES} bytes=0 reason=when the batches at offsets {first} to {end - 1}"
         in caplog.text
     )
     assert scan(chosen).undated_at_most == end - first
     assert f"{end - first} left out at most, of which no append time is known" in scan(chosen).words
     assert read(data, bad=f"quarantine:{tmp_path}/q", **asked) == ROWS[:first]
-    note = json.loads((tmp_path / "q" / "t-0" / f"{path.name}@0.json").read_bytes())
+    note = json.loads((tmp_path / "q" / "t-0" / f"{path.name}@{HEADER_BYTES}.json").read_bytes())
     assert (note["file"], note["bytes"]) == (str(path), 0)
     assert f"offsets {first} to {end - 1} were appended is not known" in note["reason"]
     shutil.rmtree(tmp_path / "q")

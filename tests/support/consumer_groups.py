@@ -275,8 +275,8 @@ class Client:
             owned=dict(self.owns),
         )
 
-    def heartbeat(self, group: ConsumerGroup, *, is_full: bool = True) -> Answer | None:
-        """Send one; take what is answered, if it is by now."""
+    def heartbeat(self, group: ConsumerGroup, *, is_full: bool = True) -> Any:
+        """Send one; return the Answer, None if it waits."""
         count = len(self.answers)
         self.send(group, self.beat(is_full=is_full))
         return self.answers[-1] if len(self.answers) > count else None

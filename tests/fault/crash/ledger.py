@@ -18,8 +18,8 @@ from tidelog.protocol.records import entries
 from tidelog.storage.errors import StorageError
 from tidelog.storage.search import by_time, time_range
 from tidelog.storage.search.by_offset import segment_number
-from tidelog.storage.segment import OFFSET_MAX
 from tidelog.storage.sources import PATIENT
+from tidelog.storage.summary import OFFSET_MAX
 
 PAYLOAD_BYTES_MAX = 1 << 20
 _prefix = Struct(">qi").unpack_from

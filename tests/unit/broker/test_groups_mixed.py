@@ -46,6 +46,11 @@ def world() -> World:
     return world
 
 
+@pytest.fixture
+def group(world: World) -> ConsumerGroup:
+    return world.group()
+
+
 class Classic:
     """A member of the classic protocol, whose assignor is cooperative."""
 
@@ -90,8 +95,7 @@ class Classic:
         return self.group.heartbeat(self.member_id, self.instance_id, self.generation)
 
 
-def test_a_classic_member_joins_when_others_have_given_up(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_joins_when_others_have_given_up(group: ConsumerGroup) -> None:
     new = Client("m", frozenset(["a"]))
     new.heartbeat(group)
     old = Classic(group, "a")
@@ -114,8 +118,7 @@ def test_a_classic_member_joins_when_others_have_given_up(world: World) -> None:
     assert old.heartbeat() is NONE
 
 
-def test_a_classic_member_gives_up_and_joins_again(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_gives_up_and_joins_again(group: ConsumerGroup) -> None:
     old = Classic(group, "a")
     old.join()
     old.sync()
@@ -135,8 +138,7 @@ def test_a_classic_member_gives_up_and_joins_again(world: World) -> None:
     assert sorted(old.owns["a"] + list(new.owns[A])) == [0, 1, 2, 3]
 
 
-def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(group: ConsumerGroup) -> None:
     old = Classic(group, "a")
     assert old.join(must_know_its_id=True).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert old.member_id
@@ -154,14 +156,12 @@ def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(world: World) 
         {"protocols": [("other", written_subscription(["a"]))]},
     ],
 )
-def test_a_classic_member_must_speak_as_the_others_do(world: World, said: dict[str, object]) -> None:
-    group = world.group()
+def test_a_classic_member_must_speak_as_the_others_do(group: ConsumerGroup, said: dict[str, object]) -> None:
     Classic(group, "a").join()
     assert Classic(group, "a").join(**said).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_classic_member_is_refused_what_is_not_its_own(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_is_refused_what_is_not_its_own(group: ConsumerGroup) -> None:
     old = Classic(group, "a")
     old.join()
     assert old.sync(protocol="range").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -175,8 +175,7 @@ def test_a_classic_member_is_refused_what_is_not_its_own(world: World) -> None:
     assert group.heartbeat("x", None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_sync_in_a_new_epoch_has_the_member_join_again(world: World) -> None:
-    group = world.group()
+def test_a_sync_in_a_new_epoch_has_the_member_join_again(group: ConsumerGroup) -> None:
     old = Classic(group, "a")
     old.join()
     Client("m", frozenset(["b"])).heartbeat(group)
@@ -185,9 +184,8 @@ def test_a_sync_in_a_new_epoch_has_the_member_join_again(world: World) -> None:
 
 @pytest.mark.parametrize("wait_ms", [10_000, 60_000])
 def test_a_classic_member_that_is_silent_or_does_not_join_again_is_taken_out(
-    world: World, wait_ms: int
+    group: ConsumerGroup, world: World, wait_ms: int
 ) -> None:
-    group = world.group()
     old = Classic(group, "a")
     old.join()
     old.sync()
@@ -200,8 +198,7 @@ def test_a_classic_member_that_is_silent_or_does_not_join_again_is_taken_out(
         assert (old.member_id in group.members) == (passed_ms + 5_000 < wait_ms)
 
 
-def test_a_classic_member_that_does_not_sync_is_taken_out(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_that_does_not_sync_is_taken_out(group: ConsumerGroup, world: World) -> None:
     old = Classic(group, "a")
     old.join()
     for _ in range(12):
@@ -210,8 +207,9 @@ def test_a_classic_member_that_does_not_sync_is_taken_out(world: World) -> None:
     assert not group.members
 
 
-def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more(
+    group: ConsumerGroup, world: World
+) -> None:
     old, new = Classic(group, "a"), Client("m", frozenset(["b"]))
     old.join()
     new.heartbeat(group)
@@ -225,16 +223,16 @@ def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more
         new.heartbeat(group)
 
 
-def test_a_classic_member_that_joins_or_syncs_is_alive(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_that_joins_or_syncs_is_alive(group: ConsumerGroup, world: World) -> None:
     old = Classic(group, "a")
     for act in (old.join, old.sync, old.join, old.sync):
         world.pass_(9_000)
         assert act().error_code == NONE
 
 
-def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to(
+    group: ConsumerGroup, world: World
+) -> None:
     old = Classic(group, "a")
     old.join()
     old.sync()
@@ -248,8 +246,7 @@ def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to
     assert list(group.members) == ["m"]
 
 
-def test_classic_members_hear_of_topics_that_grow(world: World) -> None:
-    group = world.group()
+def test_classic_members_hear_of_topics_that_grow(group: ConsumerGroup, world: World) -> None:
     old = Classic(group, "a")
     old.join()
     old.sync()
@@ -261,8 +258,7 @@ def test_classic_members_hear_of_topics_that_grow(world: World) -> None:
     assert old.owns == {"a": [0, 1, 2, 3, 4]}
 
 
-def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(world: World) -> None:
-    group = world.group()
+def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(group: ConsumerGroup) -> None:
     new = Client("m", frozenset(["a"]), instance_id="i")
     new.send(group, new.beat()._replace(rack_id="rack"))
     static = Classic(group, "a", instance_id="i")
@@ -279,8 +275,7 @@ def test_the_group_stays_one_of_consumers_while_others_speak_the_new_protocol(wo
     assert world.downgraded == []
 
 
-def test_a_classic_member_is_answered_when_that_is_stored(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_is_answered_when_that_is_stored(group: ConsumerGroup, world: World) -> None:
     world.fails = True
     assert Classic(group, "a").join().error_code == ErrorCode.NOT_COORDINATOR
 
@@ -296,8 +291,7 @@ def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: Worl
     assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_a_classic_member_of_an_earlier_generation_is_told_so(world: World) -> None:
-    group = world.group()
+def test_a_classic_member_of_an_earlier_generation_is_told_so(group: ConsumerGroup) -> None:
     old = Classic(group, "a")
     old.join()
     old.sync()
@@ -308,16 +302,14 @@ def test_a_classic_member_of_an_earlier_generation_is_told_so(world: World) -> N
     assert old.heartbeat() is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_who_has_left_is_not_there_after_a_restart(world: World) -> None:
-    group = world.group()
+def test_who_has_left_is_not_there_after_a_restart(group: ConsumerGroup, world: World) -> None:
     old = Classic(group, "a")
     old.join()
     group.leave([(old.member_id, None)])
     assert not world.restarted().members
 
 
-def test_members_leave_by_their_ids_or_by_their_instances(world: World) -> None:
-    group = world.group()
+def test_members_leave_by_their_ids_or_by_their_instances(group: ConsumerGroup) -> None:
     static, other = Classic(group, "a", instance_id="i"), Classic(group, "a")
     static.join()
     other.join()
@@ -327,8 +319,7 @@ def test_members_leave_by_their_ids_or_by_their_instances(world: World) -> None:
     assert not group.members
 
 
-def test_a_static_member_that_comes_back_by_the_other_protocol_has_what_it_had(world: World) -> None:
-    group = world.group()
+def test_a_static_member_that_comes_back_by_the_other_protocol_has_what_it_had(group: ConsumerGroup) -> None:
     static = Classic(group, "a", instance_id="i")
     static.join()
     static.sync()
@@ -381,9 +372,8 @@ def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world:
 
 
 def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it_says_by_now(
-    world: World,
+    group: ConsumerGroup, world: World
 ) -> None:
-    group = world.group()
     new = Client("m", frozenset(["a"]), instance_id="i")
     new.heartbeat(group)
     said = group.members["m"].subscription._replace(
@@ -456,8 +446,7 @@ def test_what_takes_long_is_assigned_on_the_maintenance_thread_however_few_parti
     assert not submitted.told
 
 
-def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
-    group = world.group()
+def test_what_becomes_of_a_consumer_group_as_a_classic_one(group: ConsumerGroup, world: World) -> None:
     new = Client("m", frozenset(["a"]))
     new.heartbeat(group)
     old = Classic(group, "a", instance_id="i")
@@ -618,8 +607,7 @@ def test_who_is_refused_has_not_all_members_read_each_time(
     assert len(migration.upgraded(classic, JOINING, world.services).members) == 2
 
 
-def test_classic_members_are_there_after_a_restart(world: World) -> None:
-    group = world.group()
+def test_classic_members_are_there_after_a_restart(group: ConsumerGroup, world: World) -> None:
     old = Classic(group, "a")
     old.join()
     old.sync()

@@ -304,7 +304,7 @@ def loaded(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.main import main; main()",
+        "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.entry import command; command()",
         "import tidelog.cli.main, tidelog.cli.serve",
     ],
 )

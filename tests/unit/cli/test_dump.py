@@ -14,9 +14,9 @@ from tests.support.paths import KAFKA_WRITTEN
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage.append_index import AppendTime, encoded
+from tidelog.storage.append_index import AppendTime, Header, encoded
 from tidelog.storage.producer_state import ProducerState, encode
-from tidelog.storage.summary import Damage, Summary
+from tidelog.storage.summary import Damage, Origin, Summary
 
 BASE = 100
 AT = 1_709_283_600_000
@@ -186,15 +186,24 @@ def test_time_index(folder: Path) -> None:
 
 
 def test_append_index(folder: Path) -> None:
-    data = encoded([AppendTime(AT, 0, False), AppendTime(AT + 5, 3, True)], 100)
-    code, parts = dump(write(folder, data, ".appendindex"))
+    header = Header(Origin.APPENDED, bytes(15) + b"\1", 7, 100).encode()
+    data = header + encoded([AppendTime(AT, 0, False), AppendTime(AT + 5, 3, True)])
+    code, (first, *parts) = dump(write(folder, data, ".appendindex"))
     assert code == OK
+    assert {name: first[name] for name in ("kind", "origin", "topic_id", "partition", "base_offset")} == {
+        "kind": "header",
+        "origin": "APPENDED",
+        "topic_id": "00000000-0000-0000-0000-000000000001",
+        "partition": 7,
+        "base_offset": 100,
+    }
     assert [(part["append_ms"], part["offset"], part.get("bound", False)) for part in parts] == [
         (AT, 100, False), (AT + 5, 103, True),
     ]  # fmt: skip
-    code, parts = dump(write(folder, data[:20] + b"x" + data[21:] + b"torn", ".appendindex"))
+    code, parts = dump(write(folder, data[:60] + b"x" + data[61:] + b"torn", ".appendindex"))
     assert code == FAILED
     assert [(part["kind"], part["ok"]) for part in parts] == [
+        ("header", True),
         ("entry", True),
         ("entry", False),
         ("torn", True),
@@ -259,7 +268,7 @@ def test_what_is_wrong_with_a_summary_is_told(folder: Path) -> None:
         (data[:6], "not a summary"),
         (flipped, "its checksum is wrong"),
         (data[:-1], "its checksum is wrong"),
-        (signed(data[:4] + b"\0\x63" + data[6:-4]), "of version 99, where 1 to 6 are known"),
+        (signed(data[:4] + b"\0\x63" + data[6:-4]), "of version 99, not 7: a start"),
         (signed(data[:-8]), "its checksum is right, and its parts do not fit together"),
     ):
         code, (part,) = dump(write(folder, bytes(content), ".summary"))

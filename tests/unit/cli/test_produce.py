@@ -56,7 +56,9 @@ class Sent:
         for part in topic.partition_data:
             assert part.records is not None
             header = batch.read_header(part.records)
-            values = [record.value for record in read_records(part.records)]
+            records = list(read_records(part.records))
+            assert [record.offset for record in records] == list(range(len(records)))  # or Kafka refuses it
+            values = [record.value for record in records]
             self.batches.append((part.index, values, header.producer_id, header.base_sequence))
             outcome = self.outcomes.pop(0) if self.outcomes else 0
             if self.too_large in values:

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.logs import NOW, batch, fill, held_open, open_log, retain, scan
+from tests.support.logs import NOW, batch, fill, held_open, is_damaged, open_log, retain, scan
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
@@ -38,6 +38,7 @@ from tidelog.storage.errors import (
     ReadFailed,
     StorageError,
 )
+from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
@@ -47,6 +48,7 @@ from tidelog.storage.summary import Summary
 pytestmark = pytest.mark.usefixtures("telling_file_system")
 
 TOPIC_ID = bytes(range(16))
+EARLIER = Path(__file__).parents[1] / "data" / "version-6"
 
 
 class Folder:
@@ -1535,3 +1537,31 @@ def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
         at_once(data.manager.look_after())
     assert len(syncs) == 1
     assert not log.takes_writes
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_folder_of_a_version_with_other_summaries_is_served_and_loses_nothing(
+    tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Batches 0 to 11 and 14; 12 and 13 had been lost there, and a segment stands for them."""
+    folder = Path(shutil.copytree(EARLIER, tmp_path / "data"))
+    if not clean:
+        (folder / ".kafka_cleanshutdown").unlink()
+    (problem,) = Fsck(folder, deep=True, repair=False).problems()
+    assert (problem.is_note, "of another version" in problem.what) == (True, True)
+    for number in range(2):
+        caplog.clear()
+        manager = LogManager(folder, BrokerConfig(), lambda: NOW + 10_000)
+        manager.open()
+        log = manager.logs["t", 0]
+        assert ("version; append times are bounds" in caplog.text) == (number == 0)
+        assert [row.offset for row in scan(log)] == [*range(12), 14, *[15] * number]
+        assert [offset for offset in range(15) if is_damaged(log, offset)] == [12, 13]
+        index = log.segments[0].append_index
+        assert [index.entry(n)[1:] for n in range(len(index))] == [(0, True)]
+        if not number:
+            assert log.append(batch([NOW]), NOW + 10_000).base_offset == 15
+        assert manager.close() if clean else manager.abandon() is None
+        assert not [
+            each for each in Fsck(folder, deep=True, repair=False).problems() if each.path.suffix != ".log"
+        ]

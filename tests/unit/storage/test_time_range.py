@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
 from tidelog.storage import minima
+from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.errors import NotInMemory, TakesLong
 from tidelog.storage.files import File
 from tidelog.storage.log import Log
@@ -117,7 +118,7 @@ def test_where_append_times_are_bounds_what_may_be_in_the_range_is(tmp_path: Pat
     log.close()
     path = log.active.path(".appendindex")
     data = bytearray(path.read_bytes())
-    data[16] ^= 1  # the entry of offset 1: it was appended by NOW + 20, as offset 2 was
+    data[HEADER_BYTES + 16] ^= 1  # the entry of offset 1: it was appended by NOW + 20, as offset 2 was
     path.write_bytes(data)
     log.active.path(".summary").unlink()
     log = open_log(tmp_path)
