@@ -196,7 +196,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 }
 
 
-def main(arguments: list[str], folder: Path = Path("docs")) -> int:
+def main(arguments: list[str], folder: Path = Path(__file__).parents[1] / "docs") -> int:
     """Write the pages, or with --check say which of those that are written are not up to date."""
     if arguments not in ([], ["--check"]):
         print("usage: python scripts/docs.py [--check]", file=sys.stderr)
