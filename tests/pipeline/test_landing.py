@@ -12,7 +12,7 @@ from tests.pipeline.jobs import a_topic, run
 from tests.support.broker import Broker, run_to_end
 from tests.support.logs import NOW
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.jobs import backfill, deadletter, lag_of_broker
+from tidelog.pipeline.jobs import backfill, deadletter, lag
 from tidelog.pipeline.jobs.parts import landing
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.jobs.parts.landing import Landed
@@ -241,7 +241,7 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
             }
         assert run(capsys, "lag", *to, "--clock", "append").status == 2
         gone = {Reads("g", "gone", 0): 7}
-        (row,) = lag_of_broker.rows(broker.address, gone, "record", NOW)
+        (row,) = lag.at_broker(broker.address, gone, "record", NOW)
         assert (row["committed"], row["end"], row["lag"], row["lag_s"]) == (7, None, None, None)
         assert not (tmp_path / "data" / "gone-0").exists(), "a question has made a topic"
 
