@@ -41,22 +41,17 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
     with Cluster([(host, port)], _CLIENT_ID, answer_s) as cluster:
         try:
             cluster.any_broker()
+            yield cluster
         except CannotConnect as error:
             port_hint = "" if port == DEFAULT_PORT else f" --port {port}"
-            raise _unreachable(
-                bootstrap, error.reason, f"start one with {called()} serve{port_hint}"
-            ) from None
+            advice = f"start one with {called()} serve{port_hint}"
+            raise _unreachable(bootstrap, error.reason, advice) from error
         except UnknownHost as error:
             advice = "--bootstrap takes the host and port that a broker listens on"
-            raise _unreachable(bootstrap, error.reason, advice) from None
-        except Retriable as error:
-            raise _silent(bootstrap, error) from None
-        except ClientError as error:
-            raise CommandError(str(error)) from None
-        try:
-            yield cluster
+            raise _unreachable(bootstrap, error.reason, advice) from error
         except (Retriable, Unreachable) as error:
-            raise _silent(bootstrap, error) from error
+            message = f"the broker at {bootstrap} does not answer: {error}"
+            raise CommandError(message, UNREACHABLE) from error
         except UnknownTopic as error:
             raise no_topic(error.topic) from error
         except ClientError as error:
@@ -65,10 +60,6 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
 
 def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:
     return CommandError(f"cannot reach a broker at {bootstrap}: {reason}; {advice}", UNREACHABLE)
-
-
-def _silent(bootstrap: str, error: Exception) -> CommandError:
-    return CommandError(f"the broker at {bootstrap} does not answer: {error}", UNREACHABLE)
 
 
 def address(bootstrap: str) -> tuple[str, int]:

@@ -29,7 +29,9 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Header, Record, build_batch
 
 BATCH_BYTES: Final = 256 << 10
+# More is not under way: enough for full batches, little enough to name a refused record soon.
 UNDER_WAY_BYTES: Final = 16 << 20
+UNDER_WAY_RECORDS: Final = 10_000
 _RECORD_BYTES_MAX: Final = 100 << 20  # more than a broker takes as one request
 _REQUEST_BYTES: Final = 8 << 20
 _RECORD_OVERHEAD_BYTES: Final = 40
@@ -101,14 +103,12 @@ class Producer:
         acknowledged: Callable[[Sequence[int]], None],
         *,
         creates_topics: bool = False,
-        most_records: int = 10_000,
     ) -> None:
         """Send nothing yet. `acknowledged` is called with the numbers of records that are on disk."""
         self._cluster = cluster
         self._give_up_s = give_up_s
         self._acknowledged = acknowledged
         self._creates_topics = creates_topics
-        self._most_records = most_records
         self._partitions: dict[str, list[int]] = {}
         self._sticky: dict[str, int] = {}
         self._pending: dict[Partition, deque[_Batch]] = {}
@@ -138,10 +138,10 @@ class Producer:
         key: bytes | None = None,
         headers: tuple[Header, ...] = (),
         partition: int | None = None,
-    ) -> int:
-        """Take a record, and return its number, from 1 on; Rejected and Stalled, of it or of an earlier one.
+    ) -> None:
+        """Take a record, and wait while too much is under way; Rejected and Stalled, of it or of an earlier one.
 
-        Waits while too much is under way.
+        Records are numbered in the order of these calls, from 1 on.
         """
         self._sent += 1
         number = self._sent
@@ -163,9 +163,8 @@ class Producer:
         self._under_way_bytes += size
         if len(batches) > 1:
             self.poll(0)
-        while self._under_way > self._most_records or self._under_way_bytes > UNDER_WAY_BYTES:
+        while self._under_way > UNDER_WAY_RECORDS or self._under_way_bytes > UNDER_WAY_BYTES:
             self.poll(1)
-        return number
 
     def poll(self, wait_s: float) -> None:
         """Send what can be sent, and take the answers that come within a time; Rejected, Stalled."""

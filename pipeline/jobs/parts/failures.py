@@ -34,7 +34,7 @@ def described(error: BaseException) -> tuple[str, int] | None:
         return f"Spark: {java[1] if java else _first_line(str(error))}", FAILED
     if isinstance(error, OSError):
         return f"{error.filename or 'the system'}: {error.strerror or _first_line(str(error))}", FAILED
-    if module in ("deltalake", "_internal", "kafka", "pyarrow"):
+    if module in ("deltalake", "_internal", "pyarrow"):
         return f"{module.strip('_')}: {_first_line(str(error))}", FAILED
     return None
 
