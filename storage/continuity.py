@@ -27,15 +27,15 @@ _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")
 
 
-class Owed:
-    """What a start would write to a log, and the disk does not take. Nothing that is read needs it.
+class PendingWrites:
+    """What a start would write to a log, and the disk refuses. Reads do not need it.
 
-    What a full disk has no room for, or had no descriptor, comes before the next append. After any other `failure`
-    there is no next one.
+    Writes that lack space or a descriptor are done before the next append. After any other `failure` the log takes no
+    appends.
     """
 
     def __init__(self, shared: Shared, what: str, *, waits: bool = False) -> None:
-        """Owe nothing yet of `what`; it `waits` where something else is owed, which comes first."""
+        """Have nothing to write of `what` yet; it `waits` where other writes come first."""
         self.what = what
         self.writes: list[Callable[[], object]] = []
         self.error: OSError | None = None  # the last one
@@ -83,7 +83,7 @@ class Maker(NamedTuple):
     config: TopicConfig
     shared: Shared
     now_ms: int
-    owed: Owed
+    pending: PendingWrites
 
     def segment(self, segments: list[Segment], base_offset: int) -> Segment:
         """Make a segment that goes on from others; on a full disk it gets its files later."""
@@ -97,12 +97,12 @@ class Maker(NamedTuple):
             max((segment.summary.last_append_ms for segment in segments), default=NONE),
         )
         # Not before what is to be removed first, which may have the same names.
-        if not self.owed.write(segment.make_files):
+        if not self.pending.write(segment.make_files):
             segment.seal()
         return segment
 
 
-def drop_half_made(opened: list[Opened], owed: Owed) -> None:
+def drop_half_made(opened: list[Opened], pending: PendingWrites) -> None:
     """Remove empty segments that begin within the one before; refuse a log where such a segment is not empty."""
     number = 1
     while number < len(opened):
@@ -115,14 +115,14 @@ def drop_half_made(opened: list[Opened], owed: Owed) -> None:
                 f"{segment.base_offset}: only one of them can be right there; move the other out of the folder"
             )
         else:
-            _remove(segment, owed)
+            _remove(segment, pending)
             _log.warning("segment never begun file=%s: removed", segment.path(LOG))
             del opened[number]
 
 
-def _remove(segment: Segment, owed: Owed) -> None:
+def _remove(segment: Segment, pending: PendingWrites) -> None:
     for suffix in reversed(SUFFIXES):
-        owed.write(partial(files.remove, segment.path(suffix)))
+        pending.write(partial(files.remove, segment.path(suffix)))
 
 
 def _ends_in_damage(segment: Segment) -> bool:
@@ -130,7 +130,9 @@ def _ends_in_damage(segment: Segment) -> bool:
     return bool(damage) and damage[-1].end == segment.size
 
 
-def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: int, owed: Owed) -> None:
+def cut_unflushed(
+    segments: list[Segment], log_start_offset: int, flushed_to: int, pending: PendingWrites
+) -> None:
     """Cut the log at the first damage or gap that no flush can have come after.
 
     What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap. Where the files
@@ -140,17 +142,17 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
     for number, segment in enumerate(segments[first:], first):
         before = segments[number - 1] if number > first else segment
         if flushed_to <= before.next_offset < segment.base_offset and not _ends_in_damage(before):
-            _cut_from(segments, number, owed)
+            _cut_from(segments, number, pending)
             return
         for start, end, _ in segment.summary.damage:
             offset = _offset_before(segment, start)
             if offset >= flushed_to and start < end:
-                _cut_from(segments, number + 1, owed)
+                _cut_from(segments, number + 1, pending)
                 path = segment.path(LOG)
                 _log.warning("what no flush covers is cut file=%s from=%d to=%d", path, start, segment.size)
                 segment.shared.tally.cut(segment.size - start)
                 segment.end_at(start)
-                owed.write(partial(_cut_files, segment))
+                pending.write(partial(_cut_files, segment))
                 return
 
 
@@ -177,12 +179,12 @@ def _offset_before(segment: Segment, position: int) -> int:
     return offset if position >= start else NONE
 
 
-def _cut_from(segments: list[Segment], number: int, owed: Owed) -> None:
+def _cut_from(segments: list[Segment], number: int, pending: PendingWrites) -> None:
     """Remove the segments from this one on, the last first."""
     for segment in reversed(segments[number:]):
         _log.warning("what no flush covers is removed file=%s bytes=%d", segment.path(LOG), segment.size)
         segment.shared.tally.cut(segment.size)
-        _remove(segment, owed)
+        _remove(segment, pending)
     del segments[number:]
 
 
@@ -203,7 +205,7 @@ def is_tail_complete(segment: Segment, flushed_to: int) -> bool:
     return True
 
 
-def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
+def cut_torn_tail(segments: list[Segment], flushed_to: int, pending: PendingWrites) -> None:
     """Cut an incomplete batch that no other follows and no flush has covered, and the empty segments after it."""
     while holding := [number for number, segment in enumerate(segments) if segment.size]:
         last = segments[holding[-1]]
@@ -211,11 +213,11 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
             return  # Where the offset after the damage is known, it was whole once.
         if is_tail_complete(last, flushed_to) or last.next_offset < flushed_to:
             return
-        _cut_from(segments, holding[-1] + 1, owed)
+        _cut_from(segments, holding[-1] + 1, pending)
         torn = last.size
         last.size = last.summary.forget_tail()
         last.digests.cut(last.file, last.size)
-        owed.write(partial(last.file.truncate, last.size))
+        pending.write(partial(last.file.truncate, last.size))
         last.shared.tally.cut(torn - last.size)
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 
@@ -304,7 +306,7 @@ def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> N
         mark = maker.segment(segments, start)
         insort(segments, mark, key=_base_offset)
     mark.summary.damage = (Damage(0, 0, end),)
-    maker.owed.write(partial(mark.replace_summary, finished=True))
+    maker.pending.write(partial(mark.replace_summary, finished=True))
 
 
 def bound_damage(segments: list[Segment]) -> None:

@@ -174,7 +174,7 @@ class Fsck:
                 yield _unseen(folder / f"{base:020d}{LOG}", error)
                 continue
             checks.append(check)
-            for problem in self._told(check):
+            for problem in self._problems_of(check):
                 yield _as_note(problem) if is_open and _is_replaced(problem, check) else problem
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
@@ -309,7 +309,7 @@ class Fsck:
             self._pause(_PAUSE_S)
         return check
 
-    def _told(self, check: SegmentCheck) -> Iterator[Problem]:
+    def _problems_of(self, check: SegmentCheck) -> Iterator[Problem]:
         repaired: set[str] = set()
         if self._repair and (check.findings or check.is_other_version):
             try:

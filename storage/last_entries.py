@@ -29,7 +29,7 @@ class _Tail(NamedTuple):
     is_log_append_time: bool  # as the last of them has it
 
 
-def tell_of(segment: Segment, modified_ms: int, now_ms: int, flushed_to: int) -> bool:
+def open_by_index(segment: Segment, modified_ms: int, now_ms: int, flushed_to: int) -> bool:
     """Open a segment by its last entries, if Kafka wrote it and all of it was flushed; tell whether that was done.
 
     We would have noted append times.

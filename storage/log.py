@@ -419,7 +419,7 @@ class Log:
                     if segment in self.segments:
                         self._catch_up(found, segment)
                         self._replace(segment, found)
-                        verification.tell_judged(found, self.segments)
+                        verification.log_found(found, self.segments)
         now, base = self.segments, segment.base_offset
         return None if base < now[0].base_offset else now[segment_number(now, base)]
 

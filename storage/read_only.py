@@ -179,7 +179,7 @@ def open_segment(
         if (
             summary is None
             and status.size
-            and last_entries.tell_of(segment, status.modified_ms, now_ms, OFFSET_MAX)
+            and last_entries.open_by_index(segment, status.modified_ms, now_ms, OFFSET_MAX)
         ):
             return segment
         if summary is not None and summary.log_bytes <= status.size:

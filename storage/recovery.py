@@ -22,7 +22,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
    retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
    batches of LogAppendTime have such.
-8. What a full disk has no room for is owed: the log is read, and takes no append before that is written. After any
+8. What a full disk has no room for stays pending: the log is read, and takes no append before it is written. After any
    other failure of the disk it takes none at all, and is read.
 
 Doing all this twice gives what doing it once gives.
@@ -50,7 +50,7 @@ from tidelog.storage import (
     verification,
 )
 from tidelog.storage.compaction import swap
-from tidelog.storage.continuity import Opened, Owed
+from tidelog.storage.continuity import Opened, PendingWrites
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import OffsetOutOfRange
@@ -143,9 +143,9 @@ def make(
     now_ms: int,
 ) -> Log:
     """Make the log of a partition that has no folder; what the disk does not take comes before the first append."""
-    owed = Owed(shared, "its folder, which is missing,")
-    owed.write(partial(_make_folder, folder, topic_id))
-    log = find(folder, topic, partition, config, shared, known, now_ms, owed)
+    pending = PendingWrites(shared, "its folder, which is missing,")
+    pending.write(partial(_make_folder, folder, topic_id))
+    log = find(folder, topic, partition, config, shared, known, now_ms, pending)
     put_on_disk([log])
     return log
 
@@ -164,22 +164,22 @@ def find(
     shared: Shared,
     known: Known,
     now_ms: int,
-    owed: Owed | None = None,
+    pending: PendingWrites | None = None,
 ) -> Log:
-    """Open a log as `load` does, to be read; it may be appended to after `put_on_disk`. `owed` is what comes first."""
-    owed = owed or Owed(shared, "what its start has found")
-    found = _sort_out(folder, known.ours, owed)
+    """Open a log as `load` does, to be read, and to be appended to after `put_on_disk`. `pending` comes first."""
+    pending = pending or PendingWrites(shared, "what its start has found")
+    found = _sort_out(folder, known.ours, pending)
     last = len(found.bases) - 1
     known_end = 0
     if known.vouches_for_files:  # asked before a segment is opened, which mends them
         known_end = continuity.known_end(folder, found.bases, found.snapshots)
-    maker = continuity.Maker(folder, config, shared, now_ms, owed)
+    maker = continuity.Maker(folder, config, shared, now_ms, pending)
     ends = [*found.bases[1:], known.recovery_point]
     opened = [
         _open_segment(maker, known, base, end, n == last)
         for n, (base, end) in enumerate(zip(found.bases, ends, strict=False))
     ]
-    continuity.drop_half_made(opened, owed)
+    continuity.drop_half_made(opened, pending)
     segments = [each.segment for each in opened]
     flushed = {each.segment: each.flushed_to for each in opened}
     flushed_to = max([known.recovery_point, known_end, *flushed.values()])
@@ -191,8 +191,8 @@ def find(
             topic, partition, others,
         )  # fmt: skip
     elif known.ours and known.was_cut_off and not known.clean:
-        continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, owed)
-    continuity.cut_torn_tail(segments, flushed_to, owed)
+        continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, pending)
+    continuity.cut_torn_tail(segments, flushed_to, pending)
     continuity.mark_lost_within(segments, known.log_start_offset, flushed, found.lost, maker)
     if known.clean and known.is_start_noted:  # else retention may have come after the checkpoint
         continuity.mark_lost_before(segments, known.log_start_offset, maker)
@@ -200,13 +200,13 @@ def find(
     continuity.bound_damage(segments)
     for segment in segments[:-1]:
         if segment.is_active:
-            _seal(segment, owed)
+            _seal(segment, pending)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
-            _finish(segment, owed)
+            _finish(segment, pending)
     segments[-1].state = State.ACTIVE
     for segment in segments:
-        verification.tell_damage(segment)
-    verification.tell_transactions(segments)
+        verification.log_damage(segment)
+    verification.log_transactions(segments)
     log = Log(
         folder,
         topic,
@@ -220,26 +220,26 @@ def find(
     nameless = list(takewhile(last_entries.names_nobody, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
     _load_epochs(log, known, since)
-    log.load_producers(found.snapshots, since, owed.write)
-    _owe(log, owed)
+    log.load_producers(found.snapshots, since, pending.write)
+    _hold_writes(log, pending)
     return log
 
 
-def _owe(log: Log, owed: Owed) -> None:
-    """Have a log take no append before what is owed, nor any, where the disk has failed."""
+def _hold_writes(log: Log, pending: PendingWrites) -> None:
+    """Have a log take no append before the pending writes, nor any, where the disk has failed."""
     if log.health.is_final:
         return  # That was said.
-    if owed.failure is not None:
-        _flush_failed(log, owed.failure)
-    elif owed.writes:
-        why = f"{owed.what} could not be saved ({owed.error}); free space in {log.directory}"
+    if pending.failure is not None:
+        _flush_failed(log, pending.failure)
+    elif pending.writes:
+        why = f"{pending.what} could not be saved ({pending.error}); free space in {log.directory}"
         if log.health.failure is None:
             _log.warning("takes no writes yet log=%s error=%r", log, why)
-        log.health.fail(why, *(partial(_pay, log, write) for write in owed.writes))
+        log.health.fail(why, *(partial(_write_pending, log, write) for write in pending.writes))
 
 
-def _pay(log: Log, write: Callable[[], object]) -> None:
-    """Write what was owed; where the disk fails, and not for want of space, a second try would prove nothing."""
+def _write_pending(log: Log, write: Callable[[], object]) -> None:
+    """Do a pending write; where the disk fails, and not for want of space, a second try would prove nothing."""
     try:
         write()
     except OSError as error:
@@ -289,18 +289,18 @@ def _could(write: Callable[[], None]) -> bool:
 
 
 def _put_alone(log: Log) -> None:
-    owed = Owed(log.shared, "its leader epochs", waits=log.health.failure is not None)
+    pending = PendingWrites(log.shared, "its leader epochs", waits=log.health.failure is not None)
     if log.log_end_offset == log.recovery_point:
         # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
-        owed.write(partial(files.sync, log.active.path(LOG)))
+        pending.write(partial(files.sync, log.active.path(LOG)))
     # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
-    owed.write(partial(files.sync, log.active.path(APPEND_INDEX)))
+    pending.write(partial(files.sync, log.active.path(APPEND_INDEX)))
     # Records of an epoch that a crash would begin again could not be told from those that it took.
-    owed.write(partial(log.epochs.save, durably=True))
-    _owe(log, owed)
+    pending.write(partial(log.epochs.save, durably=True))
+    _hold_writes(log, pending)
 
 
-def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
+def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
     """Finish compaction and deletions, remove other leftovers and sidecars without a log; return what is there."""
     names = _names(folder)
     if swap.are_in(names):
@@ -330,17 +330,17 @@ def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     if ours and deleted:
         # We delete from the front: what a crash brought back of older segments was deleted with the others.
         for base in [base for base in bases if base < max(deleted)]:
-            owed.write(partial(files.remove, folder / f"{base:020d}{LOG}"))
+            pending.write(partial(files.remove, folder / f"{base:020d}{LOG}"))
             bases.remove(base)
             deleted.add(base)
     orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
     for name in orphans:
-        owed.write(partial(files.remove, folder / name))
+        pending.write(partial(files.remove, folder / name))
     # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
-    if deleted and not owed.write(partial(files.sync_folder, folder)):
+    if deleted and not pending.write(partial(files.sync_folder, folder)):
         leftovers.clear()
     for name in leftovers:
-        owed.write(partial(files.remove, folder / name))
+        pending.write(partial(files.remove, folder / name))
     return _Found(sorted(bases), snapshots, sorted(set(orphans.values()) - deleted))
 
 
@@ -386,7 +386,7 @@ def _open_segment(
         return Opened(segment, NONE)
     # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
     by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
-    if summary is None and last_entries.tell_of(segment, by_ms, maker.now_ms, known.recovery_point):
+    if summary is None and last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
     if summary is None or not summary.flushed:
         return opening.by_log(NONE)
@@ -397,7 +397,7 @@ def _open_segment(
     # No flush of it can have come further than the segment after it begins.
     flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
     if summary.log_bytes > size:
-        maker.owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+        maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         return opening.by_log(flushed_to)
     return opening.by_summary(summary, flushed_to)
 
@@ -452,17 +452,17 @@ class _Opening(NamedTuple):
         segment = self.segment
         if segment.size or self.is_last:
             self.by_log(NONE)
-            self.maker.owed.write(partial(files.remove, segment.path(SUMMARY)))
+            self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
             return Opened(segment, NONE, is_other_version=True)
         segment.summary.damage = (Damage(0, 0, self.end_offset),)
-        self.maker.owed.write(partial(segment.replace_summary, finished=True))
+        self.maker.pending.write(partial(segment.replace_summary, finished=True))
         return Opened(segment, NONE, is_other_version=True)
 
     def without_summary(self) -> Opened:
         """Read all of the log, and have nobody believe the summary later: it is of another log."""
         segment = self.segment
         _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
-        self.maker.owed.write(partial(files.remove, segment.path(SUMMARY)))
+        self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
         segment.summary = _unknown(self.maker, segment.base_offset, segment.size, self.modified_ms)
         return self.by_log(NONE)
 
@@ -485,7 +485,7 @@ class _Opening(NamedTuple):
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
-            self.maker.owed.write(partial(_unless_gone, save))
+            self.maker.pending.write(partial(_unless_gone, save))
         if not is_whole:
             segment.size = size
             _begin_to_read(segment, summary.log_bytes, size)
@@ -518,7 +518,7 @@ class _Opening(NamedTuple):
             bound_ms = bound_ms if next_ms is None else min(bound_ms, next_ms)
         mended = segment.mend_append_index(bound_ms, is_tail_lost=self.known.was_cut_off)
         if mended is not None:
-            self.maker.owed.write(mended.replace_file)
+            self.maker.pending.write(mended.replace_file)
 
 
 def _begin_to_read(segment: Segment, start: int, end: int) -> None:
@@ -540,7 +540,7 @@ def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
     )
 
 
-def _seal(segment: Segment, owed: Owed) -> None:
+def _seal(segment: Segment, pending: PendingWrites) -> None:
     """Save what a scan of a segment has found; where there is no room for that, it is found again when it is needed."""
     try:
         if segment.summary.damage:
@@ -549,19 +549,19 @@ def _seal(segment: Segment, owed: Owed) -> None:
             segment.replace_summary(finished=True)
         segment.finish()
     except OSError as error:
-        owed.refused(error)
+        pending.refused(error)
         segment.replace_files(flushed=False)
     else:
         segment.seal()
 
 
-def _finish(segment: Segment, owed: Owed) -> None:
+def _finish(segment: Segment, pending: PendingWrites) -> None:
     """Add the last time entry where the summary is of before the segment was sealed: a power cut took what came after.
 
     A flush of anything behind it would have put that on disk.
     """
     if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
-        owed.write(partial(_unless_gone, segment.finish, flushed=True))
+        pending.write(partial(_unless_gone, segment.finish, flushed=True))
         segment.release()
 
 

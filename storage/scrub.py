@@ -80,7 +80,7 @@ class Scrubber:
             end = min(position + BLOCK_BYTES, summary.log_bytes)
             if not unverified.verify(file, position, end, PATIENT):
                 _log.error("scrub found damage at=%s@%d-%d", segment.path(LOG), position, end)
-                verification.doubt(segment, position)
+                verification.verify_again(segment, position)
                 log.judge(segment, PATIENT)
                 return
             yield end - position

@@ -447,7 +447,7 @@ class Segment:
         if durably or not summary.is_file_to_stay:
             write = files.write_atomically if durably else files.write
             write(self.path(SUMMARY), summary.encode())
-            summary.told_ms = NONE if self.size else summary.last_append_ms
+            summary.file_append_ms = NONE if self.size else summary.last_append_ms
         self._finished_size = self.size if final else -1
         return once_flushed
 
@@ -491,7 +491,7 @@ class Segment:
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
         with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
-            self.summary.told_ms = NONE
+            self.summary.file_append_ms = NONE
             files.write(self.path(SUMMARY), data)
 
     def bound_clean(self, offset: int) -> None:

@@ -94,7 +94,7 @@ class Summary:
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
     # Not of the file: the last append that the file tells of where it describes no batch, NONE where there is no such
     # file. It may be all that tells, once the batches that were appended then are deleted.
-    told_ms: int = field(default=NONE, compare=False)
+    file_append_ms: int = field(default=NONE, compare=False)
 
     @classmethod
     def unknown(
@@ -160,7 +160,7 @@ class Summary:
         ):
             return None
         if not summary.log_bytes:
-            summary.told_ms = summary.last_append_ms
+            summary.file_append_ms = summary.last_append_ms
         return summary
 
     @staticmethod
@@ -217,7 +217,7 @@ class Summary:
             is_created_bound=self.is_created_bound,
             origin=self.origin,
             appended_from=self.appended_from,
-            told_ms=self.told_ms,
+            file_append_ms=self.file_append_ms,
         )
 
     @property
@@ -226,16 +226,16 @@ class Summary:
 
         That is so until batches are on disk.
         """
-        if self.told_ms == NONE:
+        if self.file_append_ms == NONE:
             return False
-        return not self.flushed if self.log_bytes else self.told_ms == self.last_append_ms
+        return not self.flushed if self.log_bytes else self.file_append_ms == self.last_append_ms
 
     def replace_by_times(self, path: Path, base_offset: int) -> None:
         """Replace the file by one that describes no batch, durably, and vouches for no entry."""
         times = self.only_times(base_offset)
         times.append_entries, times.append_crc = 0, 0
         files.write_atomically(path, times.encode())
-        self.told_ms = self.last_append_ms
+        self.file_append_ms = self.last_append_ms
 
     @classmethod
     def load(cls, path: Path) -> "Summary | None":
@@ -243,7 +243,7 @@ class Summary:
         return cls.decode(files.load(path) or b"")
 
 
-_NOT_NUMBERS: Final = ("damage", "minima", "digests", "told_ms")
+_NOT_NUMBERS: Final = ("damage", "minima", "digests", "file_append_ms")
 _NAMES: Final = tuple(each.name for each in fields(Summary) if each.name not in _NOT_NUMBERS)
 _NUMBERS: Final = Struct(">17q2IqI10q")
 

@@ -74,7 +74,7 @@ def is_of_another_log(segment: Segment, summary: Summary) -> bool:
     return False
 
 
-def doubt(segment: Segment, position: int) -> None:
+def verify_again(segment: Segment, position: int) -> None:
     """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
     summary = segment.summary
     # What is in memory may be right still; what is to be judged is what the next start would find.
@@ -186,14 +186,14 @@ def _suspicion(
     return refuses
 
 
-def tell_judged(found: Segment, segments: Sequence[Segment]) -> None:
+def log_found(found: Segment, segments: Sequence[Segment]) -> None:
     """Name what cannot be read of a judged segment, and warn of transactions if no other of the log has any."""
-    tell_damage(found)
+    log_damage(found)
     if not any(each.summary.transactional for each in segments if each is not found):
-        tell_transactions([found])
+        log_transactions([found])
 
 
-def tell_transactions(segments: Sequence[Segment]) -> None:
+def log_transactions(segments: Sequence[Segment]) -> None:
     """Warn, once for all of a log's segments, if they hold records of transactions. Not of the broker's own topics."""
     held = [each for each in segments if each.summary.transactional]
     named = partition_of(held[0].folder.name) if held else None
@@ -207,7 +207,7 @@ def tell_transactions(segments: Sequence[Segment]) -> None:
         )
 
 
-def tell_damage(segment: Segment) -> None:
+def log_damage(segment: Segment) -> None:
     """Name what cannot be read: each range of bytes, or the offsets for which there is none."""
     for start, end, next_offset in segment.summary.damage:
         if start == end:

@@ -69,7 +69,7 @@ def _verified(segment: Segment, position: int) -> bytes:
     data = segment.file.pread(count, position)
     summary = segment.summary
     if len(data) < count or not summary.digests or not blocks.are_right(summary.digests, position, data):
-        verification.doubt(segment, position)
+        verification.verify_again(segment, position)
         raise Mismatch(f"{segment.path(LOG)}@{position}: not what was written", segment)
     return data
 

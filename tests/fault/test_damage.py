@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -266,21 +265,6 @@ def test_a_summary_is_replaced_durably(tmp_path: Path, monkeypatch: pytest.Monke
         written.clear()
         open_log(folder, recovery_point=3, **OPTIONS)
         assert list(dict.fromkeys(written)) == [f"{0:020d}.summary", "leader-epoch-checkpoint"]
-
-
-def test_a_summary_of_version_1_is_good_for_its_times_only(tmp_path: Path) -> None:
-    log = open_log(tmp_path, now_ms=NOW - 9, **OPTIONS)
-    fill(log, [[-1], [NOW + 10]], now_ms=NOW + 5)
-    log.close()
-    path = log.active.path(".summary")
-    data = bytearray(path.read_bytes()[:-8])
-    data[4:6] = (1).to_bytes(2, "big")
-    path.write_bytes(data + crc32c(bytes(data)).to_bytes(4, "big"))
-    summary = Summary.load(path)
-    assert summary == Summary(0, 0, 2, NOW - 9, 150, first_append_ms=NOW + 5, last_append_ms=NOW + 5)
-    for clean in (True, False):
-        again = check(image(tmp_path, tmp_path / "b"), scan(log), 2, clean=clean)
-        assert (again.active.summary.created_ms, again.active.summary.first_append_ms) == (NOW - 9, NOW + 5)
 
 
 def damaged(log: Log, folder: Path, number: int, place: int = 65) -> Path:

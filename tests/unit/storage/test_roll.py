@@ -245,7 +245,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "damage": (),
         "minima": Minima(4096, [NOW - 4]),
         "digests": crc32c(log.segments[0].path(".log").read_bytes()).to_bytes(4, "big"),
-        "told_ms": -1,  # not of the file
+        "file_append_ms": -1,  # not of the file
     }
     assert found == expected, json.dumps(found, default=str)
 
