@@ -309,13 +309,6 @@ async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_
     assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Connect) -> None:
-    served = await serve(group_consumer_max_size="1")
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
-    assert (await one.heartbeat()).error_code == NONE
-    assert (await other.heartbeat()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
 async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Member) -> None:
     for name in ("ab", "abc", "b"):
         await make_topic(one.client, name, 1)

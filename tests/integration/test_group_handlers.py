@@ -602,46 +602,6 @@ async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
     assert len(await one.offsets()) == stored
 
 
-async def test_who_commits_for_partitions_of_others_is_taken_at_its_word(
-    served: Served, connect: Connect
-) -> None:
-    """As in Kafka: who reads what is up to the members."""
-    one, other = await member(served, connect), await member(served, connect, "other")
-    await make_topic(one.client, "t", 2)
-    await one.join_and_sync()
-    await other.commit("t", 1, 2)
-    assert await one.commit("t", 8, 9) == [NONE, NONE]
-    assert await other.offsets() == {("t", 0): 1, ("t", 1): 2}
-    assert await one.heartbeat() == NONE
-
-
-async def test_who_never_syncs_is_let_go_by_the_clock(served: Served, connect: Connect) -> None:
-    one, liar = await member(served, connect), await member(served, connect)
-    clock, group = served.broker.clock, served.broker.groups.groups
-    clock.hold()
-    await one.join_and_sync()
-    joining = asyncio.create_task(liar.join())
-    await until(lambda: group["g"].state is State.PREPARING_REBALANCE and bool(liar.id))
-    await one.join()
-    await joining
-    assert (await one.sync(**{one.id: b"x"})).error_code == NONE
-    for _ in range(7):
-        clock.advance(seconds=9)
-        for each in (one, liar):
-            await each.heartbeat()
-    await until(lambda: list(group["g"].members) == [one.id])
-    assert await liar.heartbeat() == UNKNOWN
-
-
-async def test_nobody_else_commits_for_a_group_that_has_members(served: Served, connect: Connect) -> None:
-    one, simple = await member(served, connect), await member(served, connect)
-    await make_topic(one.client, "t")
-    await one.join_and_sync()
-    assert await simple.commit("t", 5) == [UNKNOWN]
-    await one.leave()
-    assert await simple.commit("t", 5) == [NONE]
-
-
 def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody() -> None:
     offsets = GroupOffsets()
     for topic in ("t", "u"):
