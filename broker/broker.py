@@ -18,8 +18,8 @@ from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
-from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.running import Readers
 from tidelog.broker.tallies import Tallies
 from tidelog.broker.threads import cpu_clock
 from tidelog.broker.timers import Timers

@@ -21,7 +21,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import SHORTEST_WAIT_S, Job, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
-from tidelog.broker.readers import READERS
+from tidelog.broker.running import READERS
 from tidelog.broker.threads import new_thread
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
