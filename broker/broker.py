@@ -12,19 +12,18 @@ from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.codes import Refused
-from tidelog.broker.creation import NewTopic
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
-from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.running import Readers
 from tidelog.broker.tallies import Tallies
 from tidelog.broker.threads import cpu_clock
 from tidelog.broker.timers import Timers
-from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, Topic, Topics
+from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, NewTopic, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.broker.work import Held, Work, made_of_many

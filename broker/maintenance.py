@@ -4,12 +4,11 @@ It creates and deletes topics, rolls idle segments, enforces retention and write
 so that these never race. The event loop submits a job and gets a `Later`; it never waits.
 
 A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
-of it then waits until others had theirs, short jobs first (`FairQueue`). What a client asked for in so many words and
-what can wait (topics created on first use, or many) have a queue each, and so has what consumer groups have to work
-out, each of them for itself; these take turns. What comes round is a task as well, and takes turns with them. Where
-nobody waits for its answer any more, or the broker stops, `yield` is true: the job makes no further step and says so in
-its answer. Another thread, such as a cleaner, has a short function called here, and waits for it: that goes first, and
-works while a stop holds the event loop.
+of it then waits until others had theirs, short jobs first (`FairQueue`). There is a queue each for what a client
+asked for in so many words, what can wait (topics created on first use, or many), what consumer groups have to work
+out, what other threads call and wait for, and what comes round; the queues take turns. Where nobody waits for the
+answer of a job any more, or the broker stops, `yield` is true: the job makes no further step and says so in its
+answer. What comes round is left where it is by a stop.
 """
 
 import asyncio
@@ -17,10 +16,8 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import CancelledError, Future
-from copy import copy
+from concurrent.futures import Future
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -52,7 +49,7 @@ LONGEST_WAIT_S = 3600.0
 class Periodic:
     """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("_clock", "_due_ms", "_interval_ms", "_left_ms", "_run", "_task", "name")
+    __slots__ = ("_clock", "_due_ms", "_interval_ms", "_run", "_troubles", "is_under_way", "name")
 
     def __init__(
         self, name: str, interval_s: float, run: Callable[[], Task[float | None]], clock: Clock
@@ -63,35 +60,40 @@ class Periodic:
         self._interval_ms = _ms(max(interval_s, SHORTEST_WAIT_S))
         self._run = run
         self._due_ms = clock.monotonic_ms() + _ms(interval_s)
-        self._task: Task[float | None] | None = None  # of a round that is under way
-        self._left_ms = 0  # when it was left, for others to have their turn
+        self._troubles = Troubles()
+        self.is_under_way = False
 
     def wait_s(self) -> float:
-        """Return how long it is until the job is due; 0 or less when it is, or is under way."""
-        due_ms = self._due_ms if self._task is None else self._left_ms
-        return (due_ms - self._clock.monotonic_ms()) / 1000
+        """Return how long it is until the job is due; 0 or less when it is."""
+        return (self._due_ms - self._clock.monotonic_ms()) / 1000
 
     def hasten(self, wait_s: float) -> None:
         """Begin a round in that time, if not before."""
         self._due_ms = min(self._due_ms, self._clock.monotonic_ms() + _ms(wait_s))
 
-    def go_on(self, until_s: float) -> bool:
-        """Begin a round or go on with it, in real time up to `until_s`; tell whether it has come to its end."""
-        task = self._task
-        if task is None:
-            self._due_ms = self._clock.monotonic_ms() + self._interval_ms
-            task = self._run()
-        self._task = None
-        try:
-            next(task)
-            while time.monotonic() < until_s:
-                next(task)
-        except StopIteration as end:
-            if end.value is not None:
-                self.hasten(max(end.value, SHORTEST_WAIT_S))
-            return True
-        self._task, self._left_ms = task, self._clock.monotonic_ms()
-        return False
+    def begin(self) -> Task[float | None]:
+        """Return the task of a round."""
+        self._due_ms = self._clock.monotonic_ms() + self._interval_ms
+        self.is_under_way = True
+        return self._run()
+
+    def end(self, outcome: Any) -> None:
+        """Take note of what a round has returned, or failed with: the next one may succeed."""
+        self.is_under_way = False
+        if isinstance(outcome, Exception):
+            if self._troubles.begin(self.name, repr(outcome)):
+                is_expected = isinstance(outcome, OSError | StorageError)
+                _log.error(
+                    "maintenance job fails job=%s error=%r: tried again",
+                    self.name,
+                    str(outcome) if is_expected else repr(outcome),
+                    exc_info=None if is_expected else outcome,
+                )
+            return
+        if self._troubles.end(self.name):
+            _log.info("maintenance job works again job=%s", self.name)
+        if outcome is not None:
+            self.hasten(max(outcome, SHORTEST_WAIT_S))
 
 
 def _ms(span_s: float) -> int:
@@ -103,7 +105,10 @@ class Job(Later):
 
     __slots__ = ("_has_begun", "_held", "_task", "is_dropped")
 
-    def __init__(self, task: Task[Any], held: Hold | None) -> None:
+    # Whether it is told of a stop, and answered.
+    heeds_stop = True
+
+    def __init__(self, task: Task[Any], held: Hold | None = None) -> None:
         super().__init__()
         self._held = held
         self._task = task
@@ -116,10 +121,14 @@ class Job(Later):
             self._has_begun = True
             next(self._task)
         while True:
-            is_dropped = self.is_dropped or is_stopping()
+            is_dropped = self.is_dropped or (self.heeds_stop and is_stopping())
             if not is_dropped and time.monotonic() >= until_s:
                 return False
             self._task.send(is_dropped)
+
+    def hand_over(self, loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
+        """Hand over what the task returned, or the exception that ended it. The maintenance thread."""
+        loop.call_soon_threadsafe(self.resolve, outcome)
 
     def cancel(self) -> None:
         """Make no further step: the client is gone."""
@@ -132,49 +141,66 @@ class Job(Later):
         super().resolve(response)
 
 
-class _Call:
-    """A function that another thread waits for."""
+class _Round(Job):
+    """A round of a job that comes round."""
 
-    __slots__ = ("_function", "future")
+    __slots__ = ("_periodic",)
+
+    heeds_stop = False  # it is left to the closing of the logs
+
+    def __init__(self, periodic: Periodic) -> None:
+        super().__init__(periodic.begin())
+        self._periodic = periodic
+
+    def hand_over(self, _loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
+        self._periodic.end(outcome)
+
+
+class _Call(Job):
+    """A function that another thread waits for, while a stop may hold the event loop."""
+
+    __slots__ = ("future",)
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
+        super().__init__(_unless_dropped(function))
         self.future: Future[Any] = Future()
 
-    def run(self) -> None:
-        try:
-            self.future.set_result(self._function())
-        except Exception as error:
-            self.future.set_exception(kept(error))
-        except BaseException as fault:
-            self.future.set_exception(kept(copy(fault)))
-            raise
+    def hand_over(self, _loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self.future.set_exception(outcome)
+        else:
+            self.future.set_result(outcome)
+
+
+def _unless_dropped(function: Callable[[], T]) -> Task[T]:
+    if (yield):
+        raise Stopping
+    return function()
 
 
 class Maintenance:
-    """One thread, its queue of jobs, and the jobs that come round."""
+    """One thread, its queues of jobs, and the jobs that come round."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, periodic: list[Periodic], ended: Ended
     ) -> None:
         self._loop = loop
         self._periodic = periodic
-        # What was asked for, what can wait, and what groups work out: however many of these there are, they keep the
-        # others waiting no longer than one does. And all in the order in which they have a turn next.
+        # However many of one kind there are, they keep the others waiting no longer than one does.
         self._asked: FairQueue[Job] = FairQueue()
         self._waiting: FairQueue[Job] = FairQueue()
         self._of_groups: FairQueue[Job] = FairQueue()
-        self._queues = [self._asked, self._waiting, self._of_groups]
-        self._calls: deque[_Call] = deque()
+        self._called: FairQueue[Job] = FairQueue()
+        self._rounds: FairQueue[Job] = FairQueue()
+        # In the order in which they have a turn next.
+        self._queues = [self._asked, self._waiting, self._of_groups, self._called, self._rounds]
         self._changed = threading.Condition()
         self._drops = False
         self._is_stopping = False
         self._has_ended = False
         self._is_working = False
-        self._is_turn_of_queue = True
-        self._troubles = Troubles()
         self._thread = new_thread("maintenance", self._run, ended)
-        clock.watch(self._clock_moved)
+        clock.watch(self._wake)
 
     def start(self) -> None:
         """Start the thread."""
@@ -194,13 +220,10 @@ class Maintenance:
         `held`.
         """
         job = Job(task, held)
-        queue = self._of_groups if for_group else self._waiting if can_wait else self._asked
-        with self._changed:
-            if not self._has_ended:
-                queue.put(owner, job)
-                self._changed.notify()
-                return job
-        self._loop.call_soon(job.resolve, _ended())
+        if not self._put(
+            self._of_groups if for_group else self._waiting if can_wait else self._asked, owner, job
+        ):
+            self._loop.call_soon(job.resolve, _ended())
         return job
 
     def call(self, function: Callable[[], T]) -> T:
@@ -209,111 +232,83 @@ class Maintenance:
         Stopping where the broker stops before it has begun.
         """
         call = _Call(function)
-        with self._changed:
-            if self._drops or self._has_ended:
-                raise Stopping
-            self._calls.append(call)
-            self._changed.notify()
+        if not self._put(self._called, call, call):
+            raise Stopping
         try:
             made: T = call.future.result()
             return made
-        except CancelledError:
-            raise Stopping from None
         finally:
             del call  # or an exception and this frame would refer to each other
+
+    def _put(self, queue: FairQueue[Job], owner: Hashable, job: Job) -> bool:
+        with self._changed:
+            if not self._has_ended:
+                queue.put(owner, job)
+                self._changed.notify()
+            return not self._has_ended
 
     @property
     def is_settled(self) -> bool:
         """Tell whether all is done that was asked for, or was due by now. Any thread."""
         with self._changed:
-            is_busy = self._is_working or self._calls or any(map(len, self._queues))
+            is_busy = self._is_working or any(map(len, self._queues))
             return not is_busy and all(periodic.wait_s() > 0 for periodic in self._periodic)
 
-    def _clock_moved(self) -> None:
-        """Look again at what comes round. The thread that moves the clock."""
+    def _wake(self) -> None:
+        """Look again at what comes round: the clock was moved. Any thread."""
         with self._changed:
             self._changed.notify()
 
     def drop(self) -> None:
         """Answer what waits and what comes without doing it: the broker stops."""
-        with self._changed:
-            self._drops = True
-            self._cancel_calls()
+        self._drops = True
 
     def stop(self) -> None:
         """Answer the jobs that were submitted, without doing what has not begun, and end the thread."""
-        self.drop()
         with self._changed:
-            self._is_stopping = True
+            self._drops = self._is_stopping = True
             self._changed.notify()
         self._thread.join()
 
-    def _cancel_calls(self) -> None:
-        while self._calls:
-            self._calls.popleft().future.cancel()
-
     def _run(self) -> None:
         try:
-            while (work := self._next()) is not None:
-                if isinstance(work, _Call):
-                    work.run()
-                elif isinstance(work, Periodic):
-                    self._come_round(work)
-                else:
-                    self._work_on(*work)
-                del work  # An idle thread must not hold on to what a client asked for last.
+            while (taken := self._next()) is not None:
+                self._work_on(*taken)
+                del taken  # An idle thread must not hold on to what a client asked for last.
         finally:
             with self._changed:
                 self._has_ended = True
-                self._cancel_calls()
                 for job in chain.from_iterable(self._queues):
-                    self._loop.call_soon_threadsafe(job.resolve, _ended())
+                    if job.heeds_stop:
+                        job.hand_over(self._loop, _ended())
 
-    def _next(self) -> "_Call | Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
-        """Wait for work: calls go first, the jobs that come round and the queues take turns. None for the end."""
+    def _next(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
+        """Wait for a job; None for the end."""
         with self._changed:
             self._is_working = False
-            while True:
-                if self._calls:
-                    self._is_working = True
-                    return self._calls.popleft()
-                upcoming = min(self._periodic, key=Periodic.wait_s)
-                # At a stop the jobs that come round are left to the closing of the logs.
-                wait_s = LONGEST_WAIT_S if self._drops else upcoming.wait_s()
-                if wait_s <= 0 and not self._is_turn_of_queue:
-                    self._is_turn_of_queue = self._is_working = True
-                    return upcoming
-                self._is_turn_of_queue = False
-                if (taken := self._take()) is not None:
-                    self._is_working = True
-                    return taken
+            while (taken := self._take()) is None:
                 if self._is_stopping:
                     return None
-                if wait_s > 0:
-                    self._changed.wait(min(wait_s, LONGEST_WAIT_S))
+                wait_s = LONGEST_WAIT_S
+                if not self._drops:
+                    wait_s = min([wait_s, *(periodic.wait_s() for periodic in self._periodic)])
+                self._changed.wait(wait_s)
+            self._is_working = True
+            return taken
 
     def _take(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
         """Take a job from the queue that has not had a turn for longest, or else from the next."""
+        for periodic in self._periodic:
+            if not periodic.is_under_way and not self._drops and periodic.wait_s() <= 0:
+                self._rounds.put(periodic, _Round(periodic))
         for queue in self._queues:
+            if queue is self._rounds and self._drops:
+                continue
             if (taken := queue.take()) is not None:
                 self._queues.remove(queue)
                 self._queues.append(queue)
                 return queue, *taken
         return None
-
-    def _come_round(self, periodic: Periodic) -> None:
-        """Give a job that comes round its slice. That it fails does not end the thread: the next round may succeed."""
-        try:
-            is_done = periodic.go_on(time.monotonic() + SLICE_S)
-        except (OSError, StorageError) as error:
-            if self._troubles.begin(periodic.name, repr(error)):
-                _log.error("maintenance job fails job=%s error=%r: tried again", periodic.name, str(error))
-        except Exception as fault:
-            if self._troubles.begin(periodic.name, repr(fault)):
-                _log.exception("maintenance job ended by a fault job=%s: tried again", periodic.name)
-        else:
-            if is_done and self._troubles.end(periodic.name):
-                _log.info("maintenance job works again job=%s", periodic.name)
 
     def _work_on(self, queue: FairQueue[Job], owner: Hashable, job: Job) -> None:
         """Give a job its slice."""
@@ -327,12 +322,12 @@ class Maintenance:
         except Exception as error:
             is_done, outcome = True, kept(error)
         except BaseException:
-            self._loop.call_soon_threadsafe(job.resolve, _ended())
+            job.hand_over(self._loop, _ended())
             raise
         with self._changed:
             queue.done(owner, None if is_done else job)
         if is_done:
-            self._loop.call_soon_threadsafe(job.resolve, outcome)
+            job.hand_over(self._loop, outcome)
 
 
 def _ended() -> StorageError:

@@ -16,9 +16,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
-from tidelog.broker.creation import Creation, NewTopic, not_failed, noting_failure
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.topic_rules import (
@@ -36,7 +36,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage.errors import LogDeleted, StorageError, without_frames
+from tidelog.storage.errors import LogDeleted, OnError, StorageError, without_frames
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.log_names import OFFSETS_TOPIC, is_internal
@@ -73,6 +73,46 @@ class Topic:
 def missing(topic: Topic | None, by_id: bool) -> ErrorCode:
     """Return the code for a partition that is not there, of a topic that may not be there either."""
     return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class NewTopic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    options: dict[str, str]
+
+
+class _Creation:
+    """Partitions that are being made: all of a topic, or more of one from `first` on.
+
+    `partitions` are those that there are so far, `made` the logs to be put on disk, `failure` what has kept the rest
+    from being made.
+    """
+
+    __slots__ = ("config", "failure", "first", "made", "partitions", "record")
+
+    def __init__(self, record: TopicRecord, config: TopicConfig, first: int = 0) -> None:
+        self.record = record
+        self.config = config
+        self.first = first
+        self.partitions: list[Partition] = []
+        self.made: list[Log] = []
+        self.failure: Exception | None = None
+
+
+def _noting_failure(creations: list[_Creation]) -> OnError[Exception]:
+    """Have creations fail with what keeps the block from its end."""
+
+    def note(error: Exception) -> None:
+        for creation in creations:
+            creation.failure = without_frames(error)
+
+    return OnError((StorageError, BrokerStops), note)
+
+
+def _not_failed(creations: list[_Creation]) -> list[_Creation]:
+    return [creation for creation in creations if creation.failure is None]
 
 
 class Topics:
@@ -185,7 +225,7 @@ class Topics:
 
     def _restored(self, record: TopicRecord) -> Topic:
         """Return a topic of the catalogue; what its folders lack is made again."""
-        creation = Creation(record, self._config(record.name, record.options))
+        creation = _Creation(record, self._config(record.name, record.options))
         at_once(self._make(creation, self._logs.restore))
         at_once(self._logs.sync_made(creation.made))
         return self._settle(creation)
@@ -284,7 +324,7 @@ class Topics:
         Return each by its name, or what has kept it from being created: TopicExists, TopicNamesCollide, ConfigError,
         StorageError, BrokerStops. What is half made then is not served. Maintenance thread only.
         """
-        creations: list[Creation] = []
+        creations: list[_Creation] = []
         outcomes: dict[str, Topic | Exception] = {}
         try:
             for new in wanted:
@@ -292,8 +332,14 @@ class Topics:
                     creations.append(self._begin(new))
                 except (TopicExists, TopicNamesCollide, ConfigError) as error:
                     outcomes[new.name] = without_frames(error)
-            yield from self._make_all(creations)
-            yield from self._undo([each for each in creations if each.failure is not None])
+            for creation in creations:
+                with _noting_failure([creation]):
+                    yield from self._delete_leftovers(creation.record.name)
+            begun = _not_failed(creations)
+            with _noting_failure(begun):
+                self._catalog.add_topics([creation.record for creation in begun])
+            yield from self._make_all(_not_failed(begun))
+            yield from self._take_back([each for each in creations if each.failure is not None])
             for each in creations:
                 outcomes[each.record.name] = each.failure or self._finish(each)
         finally:
@@ -303,57 +349,95 @@ class Topics:
                     self._give_name_back(name)
         return outcomes
 
-    def _begin(self, new: NewTopic) -> Creation:
+    def _begin(self, new: NewTopic) -> _Creation:
         """Take the name of a new topic."""
         self.check_new(new.name)
         config = self._config(new.name, new.options)
         self._creating.add(new.name)
         self._take_name(new.name)
-        return Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
+        return _Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
 
-    def _make_all(self, creations: list[Creation]) -> Task[None]:
-        """Make topics, durably, or note why one was not made."""
-        for creation in creations:
-            name = creation.record.name
-            with noting_failure([creation]):
-                if name in self._leftovers or name in self._catalog.deletions():
-                    # Else the next start would take the new topic for what is left of the old.
-                    yield from self._delete_folders(name)
-            self._leftovers.add(name)
-        begun = not_failed(creations)
-        with noting_failure(begun):
-            self._catalog.add_topics([creation.record for creation in begun])
-        for number, creation in enumerate(not_failed(begun)):
-            with noting_failure([creation]):
+    def _delete_leftovers(self, name: str) -> Task[None]:
+        """Remove what is left of an old topic, or the next start would take the new one for that."""
+        if name in self._leftovers or name in self._catalog.deletions():
+            yield from self._delete_folders(name)
+        self._leftovers.add(name)
+
+    def _make_all(self, creations: list[_Creation]) -> Task[None]:
+        """Make the partitions of topics, durably, or note why they were not made."""
+        for number, creation in enumerate(creations):
+            with _noting_failure([creation]):
                 if number:
                     yield
-                    self._check_creation()
+                    self._check(creation)
                 yield from self._make(creation, self._logs.create)
-        made = not_failed(begun)
-        with noting_failure(made):
+        made = _not_failed(creations)
+        with _noting_failure(made):
             for _ in self._logs.sync_made([log for creation in made for log in creation.made]):
                 yield
-                self._check_creation()
+                if self.is_stopping:
+                    raise BrokerStops("not made, the broker stops")
+        for creation in _not_failed(made):
+            with _noting_failure([creation]):
+                self._check(creation)
 
-    def _undo(self, failed: list[Creation]) -> Task[None]:
-        """Take back what was made of topics that could not be created."""
-        stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
-        if stopped:
-            # The next start removes the rest: a stop must not take long. What is not removed here it serves.
-            with suppress(StorageError):
-                self._catalog.remove_topics(stopped)
-        for creation in failed:
-            if creation.record.name not in stopped:
-                yield from self._take_back(creation.record.name)
+    def _make(self, creation: _Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[None]:
+        """Make the partitions of a topic that are not there yet; nothing of them is synced."""
+        record = creation.record
+        for index in range(creation.first, record.partitions):
+            # One may be there already: at a start, or if an earlier try could not take it back.
+            log = self._logs.logs.get((record.name, index))
+            is_new = log is None
+            if log is None:
+                if index > creation.first:
+                    yield
+                self._check(creation)
+                log = make(record.name, index, record.id, creation.config)
+            if log.unopened is None:
+                if is_new or creation.first:
+                    creation.made.append(log)
+                else:
+                    self._logs.restore_topic_id(log, record.id)
+            creation.partitions.append(Partition(index, log))
 
-    def _finish(self, creation: Creation) -> Topic:
-        """Serve a topic that was made."""
+    def _check(self, creation: _Creation) -> None:
+        """Raise BrokerStops or LogDeleted where a creation ends here.
+
+        Nothing else ends what has begun. What a stop leaves of partitions that a topic is given the next start makes.
+        """
+        name = creation.record.name
+        if self.is_stopping:
+            raise BrokerStops(f"topic {name}: not made, the broker stops")
+        if creation.first and creation.record.id not in self._made_by_id:
+            raise LogDeleted(f"topic {name} was deleted meanwhile")
+
+    def _finish(self, creation: _Creation) -> Topic:
+        """Serve the partitions that were made."""
         topic = self._settle(creation)
-        self._leftovers.discard(topic.name)
-        self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)
-        _log.info("topic created topic=%s partitions=%d", topic.name, len(topic.partitions))
-        _tell_inert(topic, topic.config.overrides)
+        if creation.first:
+            _log.info("partitions added topic=%s partitions=%d", topic.name, len(topic.partitions))
+        else:
+            self._leftovers.discard(topic.name)
+            self._troubles.end(_HALF_MADE)
+            _log.info("topic created topic=%s partitions=%d", topic.name, len(topic.partitions))
+            _tell_inert(topic, topic.config.overrides)
+        return topic
+
+    def _settle(self, creation: _Creation) -> Topic:
+        """Return a topic with the partitions that were made, known from now on, as its options are now."""
+        record, partitions = creation.record, creation.partitions
+        before = self._made_by_id.get(record.id)
+        if before is not None:
+            record = replace(record, options=before.options)
+            partitions = [*before.partitions, *partitions]
+        config = self._config(record.name, record.options)
+        for log in creation.made:
+            if log.config != config:
+                log.update_config(config)
+        topic = Topic(record, config, partitions)
+        self._remake(topic)
+        self._take_name(topic.name)
         return topic
 
     def _take_name(self, name: str) -> None:
@@ -365,52 +449,25 @@ class Topics:
         if not alike:
             del self._by_metric_name[metric_name(name)]
 
-    def _make(self, creation: Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[None]:
-        """Make the partitions of a topic that are not there yet; nothing of them is synced."""
-        record = creation.record
-        for index in range(record.partitions):
-            log = self._logs.logs.get((record.name, index))
-            if log is None:
-                if index:
-                    yield
-                    self._check_creation()
-                log = make(record.name, index, record.id, creation.config)
-                if log.unopened is None:
-                    creation.made.append(log)
-            elif log.unopened is None:
-                self._logs.restore_topic_id(log, record.id)
-            creation.partitions.append(Partition(index, log))
-
-    def _settle(self, creation: Creation) -> Topic:
-        """Return a topic whose partitions are there, known from now on, as the broker's options are now."""
-        record = creation.record
-        config = self._config(record.name, record.options)
-        if config != creation.config:
-            for log in creation.made:
-                log.update_config(config)
-        topic = Topic(record, config, creation.partitions)
-        self._made[topic.name] = self._made_by_id[topic.id] = topic
-        self._take_name(topic.name)
-        return topic
-
-    def _check_creation(self) -> None:
-        """Raise BrokerStops where a creation ends here: what has begun is brought to an end, but for a stop."""
-        if self.is_stopping:
-            raise BrokerStops("not created, the broker stops")
-
-    def _take_back(self, name: str) -> Task[None]:
-        """Remove what was made of a topic; what cannot be, the next creation of that name removes."""
-        try:
-            self._catalog.remove_topic(name)
-            yield from self._delete_folders(name)
-        except (StorageError, BrokerStops) as error:
-            if self._troubles.begin(_HALF_MADE, ""):
-                _log.warning(
-                    "topics that could not be made are not removed, this one first topic=%s error=%r: each is when its "
-                    "name is given again",
-                    name,
-                    str(error),
-                )
+    def _take_back(self, failed: list[_Creation]) -> Task[None]:
+        """Take back what was made of topics that could not be created; what cannot be, the next of that name does."""
+        stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
+        if stopped:
+            # The next start removes the rest: a stop must not take long. What is not removed here it serves.
+            with suppress(StorageError):
+                self._catalog.remove_topics(stopped)
+        for name in (each.record.name for each in failed if each.record.name not in stopped):
+            try:
+                self._catalog.remove_topic(name)
+                yield from self._delete_folders(name)
+            except (StorageError, BrokerStops) as error:
+                if self._troubles.begin(_HALF_MADE, ""):
+                    _log.warning(
+                        "topics that could not be made are not removed, this one first topic=%s error=%r: each is when "
+                        "its name is given again",
+                        name,
+                        str(error),
+                    )
 
     def alter(self, topic: Topic, options: dict[str, str]) -> Task[None]:
         """Have a topic go by these options of its own and no others, durably. Maintenance thread only.
@@ -470,15 +527,6 @@ class Topics:
             number += 1
             yield
 
-    def grow(self, topic: Topic, count: int) -> Task[None]:
-        """Give one topic more partitions, as `grow_all` does, and raise what has kept it from that."""
-        outcome = (yield from self.grow_all([(topic, count)]))[topic.name]
-        try:
-            if outcome is not None:
-                raise outcome
-        finally:
-            del outcome  # An error that is raised must not be held by a frame that it holds.
-
     def grow_all(self, wanted: Sequence[tuple[Topic, int]]) -> Task[dict[str, Exception | None]]:
         """Give topics more partitions, durably, by one change of the catalogue and one sync for all.
 
@@ -487,7 +535,7 @@ class Topics:
         as before; BrokerStops, and then the next start makes what is left. Maintenance thread only.
         """
         outcomes: dict[str, Exception | None] = {}
-        growths: list[Creation] = []
+        growths: list[_Creation] = []
         for topic, count in wanted:
             now = self._made_by_id.get(topic.id)
             if now is None:
@@ -499,84 +547,30 @@ class Topics:
             else:
                 self._growing.add(topic.id)
                 record = TopicRecord(topic.name, topic.id, count, topic.options)
-                growths.append(Creation(record, topic.config))
+                growths.append(_Creation(record, now.config, len(now.partitions)))
         try:
-            yield from self._make_more(growths)
-            yield from self._take_partitions_back(growths)
+            with _noting_failure(growths):
+                partitions = {each.record.name: each.record.partitions for each in growths}
+                self._catalog.set_partitions(partitions)
+            yield from self._make_all(_not_failed(growths))
+            yield from self._take_partitions_back([each for each in growths if each.failure is not None])
             for growth in growths:
                 outcomes[growth.record.name] = growth.failure
                 if growth.failure is None:
-                    self._finish_growth(growth)
+                    self._finish(growth)
         finally:
             self._growing -= {growth.record.id for growth in growths}
         return outcomes
 
-    def _make_more(self, growths: list[Creation]) -> Task[None]:
-        """Make the partitions that topics are to have more, durably, or note why they were not made."""
-        with noting_failure(growths):
-            self._catalog.set_partitions({each.record.name: each.record.partitions for each in growths})
-        for number, growth in enumerate(not_failed(growths)):
-            with noting_failure([growth]):
-                if number:
-                    yield
-                yield from self._make_more_of(growth)
-        made = not_failed(growths)
-        with noting_failure(made):
-            for _ in self._logs.sync_made([log for growth in made for log in growth.made]):
-                yield
-                if self.is_stopping:
-                    raise BrokerStops("the next start makes the partitions, the broker stops")
-        for growth in not_failed(made):
-            with noting_failure([growth]):
-                self._growing_on(growth)
-
-    def _make_more_of(self, growth: Creation) -> Task[None]:
-        record = growth.record
-        for index in range(len(self._growing_on(growth).partitions), record.partitions):
-            if growth.made:
-                yield
-            now = self._growing_on(growth)
-            # One is there already if an earlier try could not take it back.
-            log = self._logs.logs.get((record.name, index))
-            growth.made.append(log or self._logs.create(record.name, index, record.id, now.config))
-
-    def _growing_on(self, growth: Creation) -> Topic:
-        """Return a topic that is given partitions as it is now: what has begun is brought to an end, but for a stop.
-
-        Raise BrokerStops, or LogDeleted.
-        """
-        name = growth.record.name
-        if self.is_stopping:
-            raise BrokerStops(f"topic {name}: the next start makes its partitions, the broker stops")
-        now = self._made_by_id.get(growth.record.id)
-        if now is None:
-            raise LogDeleted(f"topic {name} was deleted meanwhile")
-        return now
-
-    def _finish_growth(self, growth: Creation) -> None:
-        """Serve the partitions that a topic was given."""
-        now = self._made_by_id[growth.record.id]
-        for log in growth.made:
-            if log.config is not now.config:  # It has changed meanwhile.
-                log.update_config(now.config)
-        more = [Partition(log.partition, log) for log in growth.made]
-        record = replace(growth.record, options=now.options)
-        topic = Topic(record, now.config, (*now.partitions, *more))
-        self._remake(topic)
-        self._loop.call_soon_threadsafe(self._serve, topic)
-        _log.info("partitions added topic=%s partitions=%d", topic.name, len(topic.partitions))
-
-    def _take_partitions_back(self, growths: list[Creation]) -> Task[None]:
+    def _take_partitions_back(self, failed: list[_Creation]) -> Task[None]:
         """Remove partitions that were made and are not served; what cannot be, the next start serves."""
-        for growth in growths:
+        for growth in failed:
             name = growth.record.name
-            topic = self._made_by_id.get(growth.record.id)
-            if topic is None or growth.failure is None or isinstance(growth.failure, BrokerStops):
+            if growth.record.id not in self._made_by_id or isinstance(growth.failure, BrokerStops):
                 continue
-            first = len(topic.partitions)
             try:
-                self._catalog.set_partitions({name: first})
-                yield from self._logs.delete_topic(name, first)
+                self._catalog.set_partitions({name: growth.first})
+                yield from self._logs.delete_topic(name, growth.first)
             except StorageError as error:
                 _log.warning(
                     "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar
 
 from tidelog.broker.answers import Later
 from tidelog.protocol.records.steps import Steps
+from tidelog.storage.errors import NotInMemory, TakesLong
 from tidelog.storage.sources import PATIENT, WAITING, WARM
 
 P = TypeVar("P")
@@ -101,6 +102,22 @@ async def come(form: "T | Coroutine[Any, Any, T] | Later") -> T:
     """Return the response that a handler has returned, or that what it has returned comes to."""
     response: T = await form if isinstance(form, Later | Coroutine) else form
     return response
+
+
+async def wherever(make: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]:
+    """Return what `make` makes in the first lane, from this one on, where it can be done, and which that was.
+
+    It raises NotInMemory or TakesLong for what is not done in its lane.
+    """
+    while True:
+        try:
+            return make(lane), lane
+        except NotInMemory:
+            needed = SHORT
+        except TakesLong:
+            needed = LONG
+        # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+        lane = await reader(needed)
 
 
 async def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> list[T]:

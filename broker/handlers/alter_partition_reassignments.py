@@ -8,7 +8,7 @@ Behaviour: a partition may be given to this node, where it is: nothing happens t
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, anywhere
+from tidelog.broker.work import anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,16 +19,11 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
 )
 
 
-def handle(
+async def handle(
     session: Session, request: AlterPartitionReassignmentsRequest, _version: int
-) -> AlterPartitionReassignmentsResponse | Work[AlterPartitionReassignmentsResponse]:
-    """Say of each partition whether it is where it shall be; on a reader thread where they are many."""
-    return _respond(session.broker, request)
-
-
-async def _respond(
-    broker: Broker, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    """Say of each partition whether it is where it shall be; on a reader thread where they are many."""
+    broker = session.broker
     responses = []
     for asked in request.topics:
         await anywhere()

@@ -14,7 +14,6 @@ options of a thousand topics are described in one answer. An option's value has 
 from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
-from tidelog.broker.creation import NewTopic
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_changes import answer_for, make_many
@@ -25,7 +24,7 @@ from tidelog.broker.topic_rules import (
     metric_name,
     name_problem,
 )
-from tidelog.broker.topics import Topic
+from tidelog.broker.topics import NewTopic, Topic
 from tidelog.broker.work import Work
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError

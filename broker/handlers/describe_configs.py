@@ -21,7 +21,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
-from tidelog.broker.work import SHORT, Stopping, Work, anywhere, reader
+from tidelog.broker.work import SHORT, Stopping, anywhere, reader
 from tidelog.config.table import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
@@ -50,13 +50,6 @@ MOST_NAME_LENGTH = 249
 Table = dict[str, DescribeConfigsResourceResult]
 
 
-def handle(
-    session: Session, request: DescribeConfigsRequest, _version: int
-) -> DescribeConfigsResponse | Work[DescribeConfigsResponse]:
-    """Describe each resource asked for, once for each set of keys."""
-    return _respond(session.broker, request)
-
-
 def _is_large(request: DescribeConfigsRequest) -> bool:
     """Tell whether more options are looked up or described than the event loop has time for."""
     if len(request.resources) > MOST_AT_ONCE:
@@ -66,7 +59,9 @@ def _is_large(request: DescribeConfigsRequest) -> bool:
     return len(names) * OPTIONS + wanted > MOST_AT_ONCE
 
 
-async def _respond(broker: Broker, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def handle(session: Session, request: DescribeConfigsRequest, _version: int) -> DescribeConfigsResponse:
+    """Describe each resource asked for, once for each set of keys."""
+    broker = session.broker
     if _is_large(request):
         with suppress(Stopping):
             await reader(SHORT)

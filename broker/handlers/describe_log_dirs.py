@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, MANY, SHORT, Work, reader
+from tidelog.broker.work import LONG, MANY, SHORT, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -29,16 +29,11 @@ UNKNOWN = -1
 _Asked = Iterator[tuple[Topic, list[int]]]
 
 
-def handle(session: Session, request: DescribeLogDirsRequest, _version: int) -> Work[DescribeLogDirsResponse]:
+async def handle(session: Session, request: DescribeLogDirsRequest, _version: int) -> DescribeLogDirsResponse:
     """Describe the folder on a reader thread, which may wait for the disk to say how full it is."""
     broker = session.broker
     # All topics belong to the event loop: a reader thread gets them as they are now.
-    return _respond(broker, request, broker.topics.all())
-
-
-async def _respond(
-    broker: Broker, request: DescribeLogDirsRequest, every_topic: tuple[Topic, ...]
-) -> DescribeLogDirsResponse:
+    every_topic = broker.topics.all()
     size = sum(1 + len(asked.partitions) for asked in request.topics or ())
     await reader(LONG if size > MANY else SHORT)
     left = MANY

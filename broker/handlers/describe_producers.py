@@ -9,8 +9,7 @@ Departures from Kafka: the time of a producer is that of the append, not that of
 """
 
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, Work, anywhere, reader
+from tidelog.broker.work import LONG, anywhere, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -26,14 +25,11 @@ MOST_PRODUCERS = 100_000
 MOST_AT_ONCE = 500
 
 
-def handle(
+async def handle(
     session: Session, request: DescribeProducersRequest, _version: int
-) -> DescribeProducersResponse | Work[DescribeProducersResponse]:
+) -> DescribeProducersResponse:
     """Describe the producers of each partition; on a reader thread where they are many."""
-    return _respond(session.broker.topics.by_name, request)
-
-
-async def _respond(by_name: dict[str, Topic], request: DescribeProducersRequest) -> DescribeProducersResponse:
+    by_name = session.broker.topics.by_name
     left = MOST_PRODUCERS
     topics = []
     for asked in request.topics:

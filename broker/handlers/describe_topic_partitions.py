@@ -12,7 +12,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, Work, anywhere, made_of_many, reader
+from tidelog.broker.work import LONG, anywhere, made_of_many, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -29,17 +29,6 @@ MOST_PARTITIONS = 2000
 MOST_AT_ONCE = 250
 
 
-def handle(
-    session: Session, request: DescribeTopicPartitionsRequest, _version: int
-) -> DescribeTopicPartitionsResponse | Work[DescribeTopicPartitionsResponse]:
-    """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
-    broker = session.broker
-    if _is_bad_cursor(request):
-        return _refuse(request)
-    by_name = {topic.name: topic for topic in broker.topics.all()} if not request.topics else None
-    return _respond(broker, request, by_name)
-
-
 def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
     cursor = request.cursor
     if cursor is None:
@@ -48,16 +37,17 @@ def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
     return cursor.partition_index < 0 or not is_asked
 
 
-async def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    topics = await made_of_many(
-        lambda asked: _failed(asked.name, ErrorCode.INVALID_REQUEST, NOT_ASKED), request.topics
-    )
-    return DescribeTopicPartitionsResponse(topics=topics)
-
-
-async def _respond(
-    broker: Broker, request: DescribeTopicPartitionsRequest, every_topic: dict[str, Topic] | None
+async def handle(
+    session: Session, request: DescribeTopicPartitionsRequest, _version: int
 ) -> DescribeTopicPartitionsResponse:
+    """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
+    broker = session.broker
+    if _is_bad_cursor(request):
+        refused = await made_of_many(
+            lambda asked: _failed(asked.name, ErrorCode.INVALID_REQUEST, NOT_ASKED), request.topics
+        )
+        return DescribeTopicPartitionsResponse(topics=refused)
+    every_topic = {topic.name: topic for topic in broker.topics.all()} if not request.topics else None
     names = every_topic if every_topic is not None else {asked.name for asked in request.topics}
     await (anywhere() if len(names) <= MOST_AT_ONCE else reader(LONG))
     by_name = every_topic if every_topic is not None else broker.topics.by_name

@@ -6,27 +6,22 @@ RESOURCE_NOT_FOUND, one that stands twice DUPLICATE_RESOURCE, as Kafka does.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 from tidelog.broker.session import Session
-from tidelog.broker.work import LONG, MANY, Work, anywhere, made_of_many, reader
+from tidelog.broker.work import LONG, MANY, anywhere, made_of_many, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
-    UserName,
 )
 
 
-def handle(
+async def handle(
     _session: Session, request: DescribeUserScramCredentialsRequest, _version: int
-) -> DescribeUserScramCredentialsResponse | Work[DescribeUserScramCredentialsResponse]:
-    """Say of each user that there is no such."""
-    return _respond(request.users or [])
-
-
-async def _respond(users: Sequence[UserName]) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse:
+    """Say of each user that there is no such; on a reader thread where they are many."""
+    users = request.users or []
     await (anywhere() if len(users) <= MANY else reader(LONG))
     times = Counter(user.name for user in users)
     results = await made_of_many(_result, list(times.items()))

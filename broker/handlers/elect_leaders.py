@@ -7,7 +7,7 @@ all partitions are asked about, those that need no election are left out, as in 
 
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, anywhere
+from tidelog.broker.work import anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -19,16 +19,9 @@ from tidelog.protocol.messages.elect_leaders import (
 PREFERRED, UNCLEAN = 0, 1
 
 
-def handle(
-    session: Session, request: ElectLeadersRequest, version: int
-) -> ElectLeadersResponse | Work[ElectLeadersResponse]:
+async def handle(session: Session, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
     """Say of each partition that it has its leader; on a reader thread where they are many."""
-    return _respond(session.broker.topics.by_name, request, version)
-
-
-async def _respond(
-    by_name: dict[str, Topic], request: ElectLeadersRequest, version: int
-) -> ElectLeadersResponse:
+    by_name = session.broker.topics.by_name
     if request.election_type not in (PREFERRED, UNCLEAN):
         # Version 0 has no such field, and so no such fault.
         code = ErrorCode.INVALID_REQUEST if version else ErrorCode.NONE

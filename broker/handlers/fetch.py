@@ -23,6 +23,7 @@ The import and the start of the broker warn of such a log.
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 from zlib import crc32
@@ -48,6 +49,7 @@ from tidelog.broker.work import (
     leaving,
     loop,
     reader,
+    wherever,
 )
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -301,7 +303,9 @@ class _Fetch:
                     if count % STEP_PARTITIONS == 0:
                         lane = await anywhere()
                     count += 1
-                    answer, lane = await self._look_wherever(topic, want, version, lane)
+                    answer, lane = await wherever(partial(self._look_at, topic, want, version), lane)
+                    if self._conversion is not None:
+                        answer = await self._convert(answer, *self._conversion)
                 except Stopping:
                     partition = topic.partition(want.partition) if topic else None
                     answer = self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
@@ -309,24 +313,6 @@ class _Fetch:
             self._topics.append(
                 FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
             )
-
-    async def _look_wherever(
-        self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane
-    ) -> tuple[PartitionData, Lane]:
-        """Look at one partition in a lane where that can be done; return which that was."""
-        while True:
-            try:
-                answer = self._look_at(topic, want, version, lane)
-                break
-            except NotInMemory:
-                needed = SHORT
-            except TakesLong:
-                needed = LONG
-            # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
-            lane = await reader(needed)
-        if self._conversion is not None:
-            answer = await self._convert(answer, *self._conversion)
-        return answer, lane
 
     def _look_at(self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane) -> PartitionData:
         """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""

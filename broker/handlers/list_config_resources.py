@@ -7,8 +7,7 @@ Departures from Kafka: the broker's loggers are not listed: they have no options
 """
 
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.work import made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -19,9 +18,9 @@ from tidelog.protocol.messages.list_config_resources import (
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
-def handle(
+async def handle(
     session: Session, request: ListConfigResourcesRequest, version: int
-) -> ListConfigResourcesResponse | Work[ListConfigResourcesResponse]:
+) -> ListConfigResourcesResponse:
     """List the resources; on a reader thread where they are many."""
     known = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP} if version else {CLIENT_METRICS}
     types = set(request.resource_types) or known
@@ -30,10 +29,6 @@ def handle(
     broker = session.broker
     topics = broker.topics.all() if TOPIC in types else ()
     nodes = [str(broker.node_id)] if BROKER in types else []
-    return _respond(topics, nodes)
-
-
-async def _respond(topics: tuple[Topic, ...], nodes: list[str]) -> ListConfigResourcesResponse:
     brokers = [ConfigResource(resource_name=node, resource_type=BROKER) for node in nodes]
     found = await made_of_many(
         lambda topic: ConfigResource(resource_name=topic.name, resource_type=TOPIC), topics

@@ -15,12 +15,13 @@ exactly.
 
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, LOOP, SHORT, SOURCES, Lane, Stopping, Work, anywhere, reader
+from tidelog.broker.work import LOOP, SOURCES, Lane, Stopping, Work, anywhere, wherever
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -100,8 +101,9 @@ async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) ->
             question = asked.name, index, want.current_leader_epoch, want.timestamp, want.max_num_offsets
             answer = known.get(question)
             if answer is None:
+                look_up = partial(_answer, topic, want, request.isolation_level, version)
                 try:
-                    answer = await _look_up(topic, want, request.isolation_level, version)
+                    answer = (await wherever(look_up, await anywhere()))[0]
                 except Stopping:
                     answer = _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if are_asked_again:
@@ -109,22 +111,6 @@ async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) ->
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
-
-
-async def _look_up(
-    topic: Topic | None, want: ListOffsetsPartition, isolation_level: int, version: int
-) -> ListOffsetsPartitionResponse:
-    """Answer for one partition, in the first lane where that can be done."""
-    lane = await anywhere()
-    while True:
-        try:
-            return _answer(topic, want, isolation_level, version, lane)
-        except NotInMemory:
-            needed = SHORT
-        except TakesLong:
-            needed = LONG
-        # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
-        lane = await reader(needed)
 
 
 def _answer(

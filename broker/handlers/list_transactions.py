@@ -6,10 +6,8 @@ answer.
 Departures from Kafka: a pattern that is no regular expression matches nothing, as any other.
 """
 
-from collections.abc import Sequence
-
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.work import made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -27,14 +25,11 @@ STATES = frozenset(
 )
 
 
-def handle(
+async def handle(
     _session: Session, request: ListTransactionsRequest, _version: int
-) -> ListTransactionsResponse | Work[ListTransactionsResponse]:
+) -> ListTransactionsResponse:
     """Say that there are none; on a reader thread where many states are asked for."""
-    return _respond(request.state_filters)
-
-
-async def _respond(states: Sequence[str]) -> ListTransactionsResponse:
+    states = request.state_filters
     found = await made_of_many(lambda state: None if state in STATES else state, states)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
@@ -56,27 +55,24 @@ def handle(
     session: Session, request: MetadataRequest, version: int
 ) -> MetadataResponse | Work[MetadataResponse]:
     """Describe the broker and the topics asked for, creating those that may be."""
-    broker = session.broker
-    answer = partial(_answer_at_once_or_elsewhere, session, request, version)
-    new = _new_names(broker, request, version)
-    if not new:
-        return answer({})
-    # What there is no room for is not created now: whoever wants it asks again.
-    count = min(len(new), broker.queued_topics.room_bytes(session) // NAME_BYTES)
-    failures = dict.fromkeys(new[max(count, 0) :], ErrorCode.LEADER_NOT_AVAILABLE)
-    if count <= 0:
-        return answer(failures)
-    held = broker.queued_topics.hold(session, count * NAME_BYTES)
-    creating = broker.maintenance.submit(
-        _create(broker, new[:count], failures), owner=session, held=held, can_wait=True
-    )
-    return _answer_when_created(creating, answer)
+    new = _new_names(session.broker, request, version)
+    if new:
+        return _create_and_answer(session, request, version, new)
+    return _answer_at_once_or_elsewhere(session, request, version, {})
 
 
-async def _answer_when_created(
-    creating: Later, answer: Callable[[Failures], MetadataResponse | Work[MetadataResponse]]
+async def _create_and_answer(
+    session: Session, request: MetadataRequest, version: int, new: list[str]
 ) -> MetadataResponse:
-    return await come(answer(await creating))
+    maintenance, queued = session.broker.maintenance, session.broker.queued_topics
+    # What there is no room for is not created now: whoever wants it asks again.
+    count = max(min(len(new), queued.room_bytes(session) // NAME_BYTES), 0)
+    failures = dict.fromkeys(new[count:], ErrorCode.LEADER_NOT_AVAILABLE)
+    if count:
+        held = queued.hold(session, count * NAME_BYTES)
+        task = _create(session.broker, new[:count], failures)
+        await maintenance.submit(task, owner=session, held=held, can_wait=True)
+    return await come(_answer_at_once_or_elsewhere(session, request, version, failures))
 
 
 def _answer_at_once_or_elsewhere(
@@ -126,10 +122,8 @@ def _create(broker: Broker, names: list[str], failures: Failures) -> Task[Failur
                 failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
                 yield from broker.create_topic(name, *broker.topics.on_first_use(name))
-        except TopicExists:
-            # Somebody else asked for it first; if it is not ready yet, it will be.
-            failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
-        except BrokerStops:
+        except (TopicExists, BrokerStops):
+            # If somebody else asked for it first, it will be ready soon.
             failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except TopicNamesCollide:
             failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Stopping, Work, anywhere
+from tidelog.broker.work import Stopping, anywhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,16 +20,11 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def handle(
+async def handle(
     session: Session, request: OffsetForLeaderEpochRequest, _version: int
-) -> OffsetForLeaderEpochResponse | Work[OffsetForLeaderEpochResponse]:
-    """Answer every partition of the request; on a reader thread where they are many."""
-    return _respond(session.broker.topics.by_name, request)
-
-
-async def _respond(
-    by_name: dict[str, Topic], request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    """Answer every partition of the request; on a reader thread where they are many."""
+    by_name = session.broker.topics.by_name
     topics = []
     for asked in request.topics:
         topic = by_name.get(asked.topic)

@@ -5,12 +5,32 @@ fsync does not hold up the next one. Responses leave strictly in order. What a c
 its frame, its requests in flight, and what it has not yet read of our answers. At a bound the connection stops
 taking requests, and TCP tells the client. What it can make us do in one turn of the loop is bounded too: it goes on
 after the others had theirs.
+
+Why a connection is not read from:
+
+It begins without a reason, and is read from exactly while it has none. It may have any of these, again and again:
+
+    TURN       its time in this turn of the loop is used up     until its next turn
+    UNSENT     its client has left as much as it may            until it has taken some
+    PENDING    as much is to be answered as may be              until some of it has left, or turned out to be less
+    MEMORY     its frame has to wait for a larger buffer        until others give back theirs
+
+Two it never loses. It comes to them in this order, if to the first at all; `connection_lost` may come at any time:
+
+    FINISHING  its client, or the broker, has come to an end: what is owed is answered, and then it is CLOSING
+    CLOSING    nothing is answered any more: it closes as soon as what was answered has been sent
+
+A refusal, a bad request, a fault and silence lead to CLOSING at once; to close what is CLOSING is to abort it.
 """
 
 import asyncio
 import logging
+import socket  # noqa: TID251  (here is where sockets are asked)
+import sys
+import termios
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fcntl import ioctl
 from struct import Struct
 from time import monotonic
 from typing import cast
@@ -28,12 +48,10 @@ from tidelog.broker.answers import (
 )
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import UNKNOWN, name_of
-from tidelog.broker.net import tcp
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.frame_memory import FrameMemory
-from tidelog.broker.net.hold import CLOSING, FINISHING, MEMORY, OWED, TURN, UNSENT, Reading
 from tidelog.broker.net.outbox import Outbox
-from tidelog.broker.net.owed import Owed
+from tidelog.broker.net.pending import PendingAnswers
 from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES, ReceiveBuffer
 from tidelog.broker.net.sender import Sender
 from tidelog.broker.repeated_lines import lines
@@ -53,6 +71,36 @@ MORE_S = 0.00005
 # Where no connection takes longer in a turn of the loop, none waits for others: to keep time costs as much as two small
 # requests.
 BRIEF_S = 0.0001
+
+# Of Linux's states of a TCP connection: it is over; the other side has said that it sends no more.
+TCP_CLOSED, TCP_CLOSE_WAIT = 7, 8
+
+
+# Why a connection is not read from: bits of a number.
+TURN, UNSENT, PENDING, MEMORY, FINISHING, CLOSING = (1 << bit for bit in range(6))
+
+
+class Reading:
+    """The reasons not to read from a connection. Invariant: its transport is paused exactly while there are some."""
+
+    __slots__ = ("_transport", "reasons")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.reasons = 0  # as a number
+
+    def pause(self, reason: int) -> None:
+        """Read no more, for this reason too."""
+        if not self.reasons:
+            self._transport.pause_reading()
+        self.reasons |= reason
+
+    def resume(self, reasons: int) -> bool:
+        """Read on if no other reasons are left; tell whether that is so."""
+        self.reasons &= ~reasons
+        if not self.reasons:
+            self._transport.resume_reading()
+        return not self.reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._reading: Reading
         self._sender: Sender
         self._received: ReceiveBuffer
-        self._owed: Owed
+        self._pending: PendingAnswers
         self._sweeps_idle = 0
         self._usual_s = TURN_S  # that what it asks for takes; of a new one nothing is known
         self._has_left = False  # the client: it sends no more than has come
@@ -98,19 +146,19 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._reading = Reading(self._transport)
         self._sender = Sender(session, self._transport, self.went_on, self._fail_sending)
         self._received = ReceiveBuffer(self._frame_memory, address, self._memory_came)
-        self._owed = Owed(session, self._answer, self._lighter)
+        self._pending = PendingAnswers(session, self._answer, self._lighter)
         refusal = self._admission.admit(self, address)
         if refusal is not None:
             template = "connection refused peer=%s reason=%r"
             lines.log(_log, logging.WARNING, address, template, session.peer, refusal, cause=refusal)
-            self._reading.hold |= CLOSING
+            self._reading.reasons |= CLOSING
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget everything about the client."""
-        self._reading.hold |= CLOSING
+        self._reading.reasons |= CLOSING
         self._admission.forget(self, self.session.address)
-        self._owed.cancel()
+        self._pending.cancel()
         self._sender.drop()
         # Connection, transport and sender refer to one another: what is left of them waits for the collector, which may
         # not come for long. So the bytes go at once.
@@ -141,12 +189,12 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         if received.filled >= received.frame_end:
             self._process()
         elif received.filled == len(received.view) and not received.grow():
-            self._reading.hold_for(MEMORY)
+            self._reading.pause(MEMORY)
 
     def pause_writing(self) -> None:
         """Stop taking requests: the client does not read its answers."""
         self._sender.pause()
-        self._reading.hold_for(UNSENT)
+        self._reading.pause(UNSENT)
 
     def resume_writing(self) -> None:
         """Go on."""
@@ -171,9 +219,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         else:
             if out:
                 self._send(out)
-            hold = self._reading.hold
-            if not hold & CLOSING and not self._received.keep(start, not hold):
-                self._reading.hold_for(MEMORY)
+            reasons = self._reading.reasons
+            if not reasons & CLOSING and not self._received.keep(start, not reasons):
+                self._reading.pause(MEMORY)
         took_s = monotonic() - began_s
         if took_s >= BRIEF_S:
             turns.begin(began_s)
@@ -185,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _dispatch_frames(self, out: Parts, began_s: float) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
-        received, owed, reading, turns = self._received, self._owed, self._reading, self._turns
+        received, pending, reading, turns = self._received, self._pending, self._reading, self._turns
         view, filled, start = received.view, received.filled, 0
         dispatch = self._dispatch
         out_bytes, turn_ends = 0, 0.0
@@ -200,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 now_s = monotonic()
                 if not turn_ends and (turns.ends_s or now_s - began_s >= BRIEF_S):
                     turn_ends = turns.share_ends_s()
-                if out_bytes + owed.size_bytes >= MAX_UNSENT_BYTES or 0 < turn_ends < now_s:
+                if out_bytes + pending.size_bytes >= MAX_UNSENT_BYTES or 0 < turn_ends < now_s:
                     self._wait_for_turn()
                     break
             try:
@@ -210,11 +258,11 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             start = end
             if answer is None:
                 pass
-            elif isinstance(answer, Later) or owed.answers:
+            elif isinstance(answer, Later) or pending.answers:
                 if isinstance(answer, Later) and answer.keeps_request:
                     received.lend()
-                if owed.put(answer):
-                    reading.hold_for(OWED)
+                if pending.put(answer):
+                    reading.pause(PENDING)
             elif type(answer) is Streamed:
                 self._send_large(out, answer)
                 out_bytes = 0
@@ -222,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 parts, answer_bytes = answer
                 out += parts
                 out_bytes += answer_bytes
-            if reading.hold:
+            if reading.reasons:
                 break
         return start
 
@@ -235,15 +283,15 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _wait_for_turn(self) -> None:
         """Go on with the requests that have come in a later turn of the loop."""
-        self._reading.hold_for(TURN)
+        self._reading.pause(TURN)
         self._turns.wait(self._take_turn)
 
     def _take_turn(self) -> None:
-        if self._reading.let_go(TURN):
+        if self._reading.resume(TURN):
             self._process()
 
     def _memory_came(self) -> None:
-        self._reading.let_go(MEMORY)
+        self._reading.resume(MEMORY)
 
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
@@ -271,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def look_after(self, now_s: float, others_wait: bool) -> None:
         """Notice a frame that comes too slowly, and that the client of a connection that is not read from has left."""
-        if self._reading.hold:
+        if self._reading.reasons:
             self._received.forget_pace()
             self._look_after_client()
         elif self._received.filled:
@@ -293,22 +341,22 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
         the connection, as does what takes too long to be done for nobody.
         """
-        if self._reading.hold == CLOSING or self._transport.is_closing():
+        if self._reading.reasons == CLOSING or self._transport.is_closing():
             return
         its_socket = self._transport.get_extra_info("socket")
-        state = tcp.state(its_socket)
-        if state == tcp.CLOSED:
+        state = _tcp_state(its_socket)
+        if state == TCP_CLOSED:
             self._transport.abort()
-        elif state == tcp.CLOSE_WAIT and not self._has_left:
+        elif state == TCP_CLOSE_WAIT and not self._has_left:
             if not self._hurry():
                 self.close()
-            elif not self._received.can_become_whole(tcp.unread_bytes(its_socket)):
+            elif not self._received.can_become_whole(_unread_bytes(its_socket)):
                 self._transport.abort()
 
     def _hurry(self) -> bool:
         """Have nothing wait that need not: the client sends no more, but may read its answers. Tell if it pays."""
         self._has_left = True
-        return self._owed.hurry()
+        return self._pending.hurry()
 
     # -- responses -------------------------------------------------------------------------------------------
 
@@ -329,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Send as the client takes it."""
         self._sender.send(parts)
         if self._sender.is_full:
-            self._reading.hold_for(UNSENT)
+            self._reading.pause(UNSENT)
 
     def _lighter(self) -> None:
         """Go on soon: an answer to come no longer holds up the requests after it."""
@@ -337,11 +385,11 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands after none that is not; then go on with the requests."""
-        if self._reading.hold & CLOSING or self._transport.is_closing():
+        if self._reading.reasons & CLOSING or self._transport.is_closing():
             return
         out: Parts = []
         try:
-            while not self._sender.is_full and (large := self._owed.collect(out)) is not None:
+            while not self._sender.is_full and (large := self._pending.collect(out)) is not None:
                 self._send_large(out, large)
         except Exception as fault:
             self._send(out)
@@ -349,32 +397,32 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             return
         if out:
             self._send(out)
-        if self._owed.size_bytes >= MAX_UNSENT_BYTES:
-            self._reading.hold_for(OWED)
-        if self._reading.hold:
+        if self._pending.size_bytes >= MAX_UNSENT_BYTES:
+            self._reading.pause(PENDING)
+        if self._reading.reasons:
             self._go_on()
 
     def went_on(self) -> None:
         """Send and take what had to wait: there may be room for it now."""
-        if self._reading.hold & CLOSING:
+        if self._reading.reasons & CLOSING:
             if self._sender.is_empty:
                 self._transport.close()
-        elif self._owed.answers:
+        elif self._pending.answers:
             self._answer()
-        elif self._reading.hold:
+        elif self._reading.reasons:
             self._go_on()
 
     def _go_on(self) -> None:
         """Go on with the requests, or to the end, if what held them up is over."""
-        if self._reading.hold & FINISHING and not self._owed.answers:
+        if self._reading.reasons & FINISHING and not self._pending.answers:
             self.close()
             return
-        if self._owed.size_bytes < HOLDS_UP:
+        if self._pending.size_bytes < HOLDS_UP:
             self._received.take_back()
         over = 0 if self._sender.is_full else UNSENT
-        if not self._owed.is_much:
-            over |= OWED
-        if self._reading.hold & over and self._reading.let_go(over):
+        if not self._pending.is_much:
+            over |= PENDING
+        if self._reading.reasons & over and self._reading.resume(over):
             self._process()
 
     def _fail_sending(self, fault: Exception) -> None:
@@ -387,16 +435,16 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def finish(self) -> None:
         """Take no further request, and close once what is owed has been answered."""
-        self._reading.hold_for(FINISHING)
-        if not self._owed.answers:
+        self._reading.pause(FINISHING)
+        if not self._pending.answers:
             self.close()
 
     def close(self) -> None:
         """Close once what was answered has been sent; the second time, at once."""
-        if self._reading.hold & CLOSING:
+        if self._reading.reasons & CLOSING:
             self._transport.abort()
             return
-        self._reading.hold_for(CLOSING)
+        self._reading.pause(CLOSING)
         self._outbox.flush()
         if self._sender.is_empty:
             self._transport.close()
@@ -408,4 +456,14 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     @property
     def owes_answers(self) -> bool:
         """Tell whether a client that reads its answers waits for some."""
-        return bool(self._owed.answers) and not self._sender.is_full
+        return bool(self._pending.answers) and not self._sender.is_full
+
+
+def _tcp_state(its_socket: "socket.socket") -> int:
+    """Return which state a connection is in: of one that is not read from asyncio tells nothing."""
+    return its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+
+
+def _unread_bytes(its_socket: "socket.socket") -> int:
+    """Return how much has come that was not read."""
+    return int.from_bytes(ioctl(its_socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -1,17 +1,19 @@
 """The listeners: their start and stop, and the watchers of what they have let in."""
 
 import asyncio
+import errno
 import logging
 import os
 import signal
+import socket  # noqa: TID251  (here is where sockets are bound)
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import Routes, dispatch
-from tidelog.broker.net import every_interface
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.connection import Connection, Shared
 from tidelog.broker.net.frame_memory import FrameMemory
@@ -41,6 +43,11 @@ SWEEPS_PER_IDLE_TIME = 10
 # Large buffers that nobody uses are taken back at least this often.
 LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
+_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
+# What a machine says that has no such protocol, or has it turned off.
+_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+# A port that is free by IPv4 may be taken by IPv6.
+BIND_TRIES = 20
 
 
 class CannotListen(Exception):
@@ -155,7 +162,7 @@ class Server:
             if listener.host:
                 servers = [await create(listener.host, listener.port)]
             else:
-                servers = [await create(sock=bound) for bound in every_interface.bind(listener.port)]
+                servers = [await create(sock=bound) for bound in bind_everywhere(listener.port)]
         except OSError as error:
             raise CannotListen(listener, error) from error
         self._servers += servers
@@ -256,3 +263,51 @@ def _no_faults(broker: Broker) -> "Faults":
     from tidelog.broker.faults import Faults  # which nobody needs who is under no test's control
 
     return Faults(broker.loop, broker.clock, broker.timers)
+
+
+def bind_everywhere(port: int) -> list[socket.socket]:
+    """Bind to a port on every interface, by IPv4 and then IPv6; 0 takes one that is free for both. Raises OSError.
+
+    `create_server` would give each a free port of its own. There are two sockets, because on one for both protocols an
+    IPv4 client has an address in IPv6's form, in quotas and in the log too. One where the machine has one protocol.
+    """
+    for _ in range(1 if port else BIND_TRIES):
+        try:
+            return _bind_all(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or port:
+                raise
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _bind_all(port: int) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    with ExitStack() as closed:  # unless all goes well
+        for family, host in _ADDRESSES:
+            try:
+                bound = _bind_one(family, host, port)
+            except OSError as error:
+                if error.errno not in _MISSING:
+                    raise
+                continue
+            closed.callback(bound.close)
+            sockets.append(bound)
+            port = bound.getsockname()[1]
+        closed.pop_all()
+    if not sockets:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    return sockets
+
+
+def _bind_one(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -14,10 +14,10 @@ from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker import topic_changes
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
-from tidelog.broker.creation import NewTopic
+from tidelog.broker.maintenance import Task
 from tidelog.broker.quota import Quota
 from tidelog.broker.topic_rules import BrokerStops
-from tidelog.broker.topics import TOO_MANY_WAIT
+from tidelog.broker.topics import TOO_MANY_WAIT, NewTopic, Topic, Topics
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BROKER_OPTIONS
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -240,6 +240,13 @@ async def alone(serve: Serve, connect: Connect, partitions: int = 2) -> Any:
     return served.broker.topics
 
 
+def grow_one(topics: Topics, topic: Topic, count: int) -> Task[None]:
+    """Give a topic more partitions, and raise what has kept it from that."""
+    outcome = (yield from topics.grow_all([(topic, count)]))[topic.name]
+    if outcome is not None:
+        raise outcome
+
+
 def finish(task: Any) -> None:
     for _ in task:
         pass
@@ -248,7 +255,7 @@ def finish(task: Any) -> None:
 async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, connect: Connect) -> None:
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
-    growing = topics.grow(topic, 9)
+    growing = grow_one(topics, topic, 9)
     next(growing)
     next(growing)
     deleting = topics.delete(topic)
@@ -259,7 +266,7 @@ async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, conn
     assert not list(topics._logs.directory.glob("t-*"))
     assert not [key for key in topics._logs.logs if key[0] == "t"]
     finish(topics.create("t", 1, {}))
-    finish(topics.grow(topics.find("t", b""), 2))
+    finish(grow_one(topics, topics.find("t", b""), 2))
     assert len(topics.find("t", b"").partitions) == 2
 
 
@@ -268,7 +275,7 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
 ) -> None:
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
-    growing = topics.grow(topic, 4)
+    growing = grow_one(topics, topic, 4)
     for _ in range(2):  # One is between the two that are made.
         next(growing)
     assert ("t", 3) in topics._logs.logs
@@ -354,7 +361,7 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
     topics = await alone(serve, connect)
     synced: list[str] = []
     monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name))
-    for task, name in ((topics.create("u", 9, {}), "u"), (topics.grow(topics.find("t", b""), 9), "t")):
+    for task, name in ((topics.create("u", 9, {}), "u"), (grow_one(topics, topics.find("t", b""), 9), "t")):
         most = count = 0
         for _ in task:
             before, count = count, sum(each.startswith(f"{name}-") for each in synced)
@@ -388,7 +395,7 @@ async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve,
 async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Serve, connect: Connect) -> None:
     topics = await alone(serve, connect)
     for steps in (1, 2):  # While partitions are made, and while they are put on disk.
-        growing = topics.grow(topics.find("t", b""), 4)
+        growing = grow_one(topics, topics.find("t", b""), 4)
         for _ in range(steps):
             next(growing)
         topics.is_stopping = True
@@ -400,7 +407,7 @@ async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Ser
 async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, connect: Connect) -> None:
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
-    growing = topics.grow(topic, 5)
+    growing = grow_one(topics, topic, 5)
     next(growing)
     finish(topics.alter(topic, {"retention.ms": "5"}))
     next(growing)
@@ -424,7 +431,7 @@ async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(
     serve: Serve, connect: Connect
 ) -> None:
     topics = await alone(serve, connect, 1)
-    growing = topics.grow(topics.find("t", b""), 4)
+    growing = grow_one(topics, topics.find("t", b""), 4)
     next(growing)
     finish(topics.alter(topics.find("t", b""), {"retention.ms": "5"}))
     next(growing)
@@ -441,10 +448,10 @@ async def test_a_topic_grows_for_one_at_a_time(serve: Serve, connect: Connect) -
     topics = served.broker.topics
     topic = topics.find("t", b"")
     assert topic is not None
-    growing = topics.grow(topic, 4)
+    growing = grow_one(topics, topic, 4)
     next(growing)
     with pytest.raises(Exception, match="given partitions already"):
-        next(topics.grow(topic, 3))
+        next(grow_one(topics, topic, 3))
     finish(growing)
     found = topics.find("t", b"")
     assert found is not None

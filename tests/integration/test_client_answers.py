@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
-from tidelog.broker.readers import Readers
+from tidelog.broker.running import Readers
 from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -296,7 +297,7 @@ async def test_many_options_are_described_beside_the_event_loop(
 
 
 def test_what_was_not_described_when_the_broker_stops_says_so() -> None:
-    work = describe_configs._respond(cast(Any, None), described("t", ["a"], ["b"]))
+    work = describe_configs.handle(cast(Any, SimpleNamespace(broker=None)), described("t", ["a"], ["b"]), 4)
     work.send(None)
     work.throw(Stopping())
     with pytest.raises(StopIteration) as end:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.net import owed
+from tidelog.broker.net import pending
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -100,7 +100,7 @@ async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
 async def test_requests_in_flight_are_bounded_and_none_is_lost(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owed, "MAX_REQUESTS_IN_FLIGHT", 10)
+    monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 10)
     served = await serve()
     client = await connect(served)
     await client.make_topic("t")
@@ -122,7 +122,7 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
 async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owed, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
+    monkeypatch.setattr(pending, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
     served = await serve()
     client, other = await connect(served), await connect(served)
     await client.make_topic("t")
@@ -154,7 +154,7 @@ async def test_who_does_not_read_answers_is_not_served_on(
     other = await connect(served)
     while not connection._sender.is_full:
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    assert connection._reading.hold
+    assert connection._reading.reasons
     for number in range(60):
         correlation_id, response = await client.receive(FETCH, 11)
         assert correlation_id == number

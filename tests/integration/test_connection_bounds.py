@@ -22,9 +22,8 @@ from tidelog.broker.answers import AT_ONCE_BYTES, Later, NotAnswered, Streamed, 
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
-from tidelog.broker.net import frame_memory, owed, receive_buffer, sender, server
-from tidelog.broker.net.connection import Connection
-from tidelog.broker.net.hold import FINISHING
+from tidelog.broker.net import frame_memory, pending, receive_buffer, sender, server
+from tidelog.broker.net.connection import FINISHING, Connection
 from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES
 from tidelog.broker.session import Session
 from tidelog.protocol.frame import encode_request
@@ -82,7 +81,7 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
         encode_request(FETCH, 11, number, "test", fetch("t", 0, max_bytes=50 * MIB)) for number in range(20)
     )
     client.writer.write(packet)
-    await until(lambda: bool(served.connection_of(client)._reading.hold))
+    await until(lambda: bool(served.connection_of(client)._reading.reasons))
     for _ in range(50):
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert len(reads) <= 3
@@ -147,8 +146,8 @@ async def test_answers_behind_one_that_is_owed_count_too(
     for number in range(1, 60):
         client.send(FETCH, 11, number, fetch("t", 0))
     connection = served.connection_of(client)
-    await until(lambda: bool(connection._reading.hold))
-    assert len(connection._owed.answers) <= 4
+    await until(lambda: bool(connection._reading.reasons))
+    assert len(connection._pending.answers) <= 4
     let_through()
     assert (await client.receive(PRODUCE, 9))[0] == 0
     for number in range(1, 60):
@@ -208,7 +207,7 @@ async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
         correlation_id, response = await client.receive(FETCH, 11)
         assert (correlation_id, bool(response.responses[0].partitions[0].records)) == (number, True)
     assert (await client.receive(API_VERSIONS, 2))[0] == times
-    assert served.connection_of(client)._owed.size_bytes == 0
+    assert served.connection_of(client)._pending.size_bytes == 0
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
@@ -777,7 +776,7 @@ async def test_a_client_that_has_said_all_and_listens_is_answered(
     client.send(API_VERSIONS, 2, 3, ApiVersionsRequest())
     client.writer.write_eof()
     await entered.wait()
-    await until(lambda: bool(served.connection_of(client)._reading.hold & FINISHING))
+    await until(lambda: bool(served.connection_of(client)._reading.reasons & FINISHING))
     release()
     _, stored = await client.receive(PRODUCE, 9)
     assert stored.responses[0].partition_responses[0].error_code == 0
@@ -798,7 +797,7 @@ async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
     blocking = [run(served.broker, lambda: gate.wait(20), name) for name in ("one", "two")]
     names = [MetadataRequestTopic(name="n") for _ in range(40_000)]
     client.send(METADATA, 9, 1, MetadataRequest(topics=names))
-    await until(lambda: any(each._owed.answers for each in served.server.connections))
+    await until(lambda: any(each._pending.answers for each in served.server.connections))
     client.writer.write_eof()
     await asyncio.wait_for(until(lambda: not served.server.connections), 10)
     gate.set()
@@ -816,7 +815,9 @@ async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_wha
     # More fetches than it may have waiting, and behind them what is not answered.
     client.writer.write(waiting_fetches(1100))
     client.send(PRODUCE, 9, 1, produce("u", b"the last", acks=0))
-    await until(lambda: bool(served.connection_of(client)._reading.hold) and len(served.broker.parked) > 500)
+    await until(
+        lambda: bool(served.connection_of(client)._reading.reasons) and len(served.broker.parked) > 500
+    )
     client.writer.write_eof()
     await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
     assert not served.broker.parked
@@ -833,7 +834,9 @@ async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
     client = await connect(served)
     await client.make_topic("t")
     client.writer.write(waiting_fetches(1100))
-    await until(lambda: bool(served.connection_of(client)._reading.hold) and len(served.broker.parked) > 500)
+    await until(
+        lambda: bool(served.connection_of(client)._reading.reasons) and len(served.broker.parked) > 500
+    )
     client.writer.transport.abort()
     await asyncio.wait_for(until(lambda: not served.server.connections), 10)
     assert not served.broker.parked
@@ -1013,7 +1016,7 @@ async def test_a_client_that_we_hold_back_is_not_slow(
     client = await connect(served)
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
-    monkeypatch.setattr(owed, "MAX_REQUESTS_IN_FLIGHT", 1)
+    monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 1)
     frame = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 9000))
     client.writer.write(frame * 2 + frame[:5000])
     await asyncio.wait_for(entered.wait(), 20)

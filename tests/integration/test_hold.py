@@ -4,7 +4,15 @@ import random
 from typing import Any, cast
 
 from tests.support.served import Connect, Serve, connect, serve, until
-from tidelog.broker.net.hold import CLOSING, FINISHING, MEMORY, OWED, TURN, UNSENT, Hold, Reading
+from tidelog.broker.net.connection import (
+    CLOSING,
+    FINISHING,
+    MEMORY,
+    PENDING,
+    TURN,
+    UNSENT,
+    Reading,
+)
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 
 __all__ = ["connect", "serve"]
@@ -28,24 +36,15 @@ def test_reading_is_paused_exactly_while_there_are_reasons_to_hold() -> None:
     reading, reasons = Reading(cast(Any, transport)), set[int]()
     chance = random.Random(1)
     for _ in range(1000):
-        reason = chance.choice([TURN, UNSENT, OWED, MEMORY])
+        reason = chance.choice([TURN, UNSENT, PENDING, MEMORY])
         if chance.random() < 0.5:
-            reading.hold_for(reason)
+            reading.pause(reason)
             reasons.add(reason)
         else:
             reasons.discard(reason)
-            assert reading.let_go(reason) == (not reasons)
-        assert reading.hold == sum(reasons)
+            assert reading.resume(reason) == (not reasons)
+        assert reading.reasons == sum(reasons)
         assert transport.is_paused == bool(reasons)
-
-
-def test_reasons_are_let_go_of_together_and_are_told_by_name() -> None:
-    reading = Reading(cast(Any, Transport()))
-    for reason in (UNSENT, OWED, FINISHING, CLOSING):
-        reading.hold_for(reason)
-    assert not reading.let_go(UNSENT | OWED)
-    assert reading.hold == FINISHING | CLOSING == Hold.FINISHING | Hold.CLOSING
-    assert "FINISHING|CLOSING" in repr(reading)
 
 
 async def test_the_transport_of_a_connection_is_held_and_let_go_with_it(
@@ -55,15 +54,15 @@ async def test_the_transport_of_a_connection_is_held_and_let_go_with_it(
     client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection = served.connection_of(client)
-    assert connection._reading.hold == 0
+    assert connection._reading.reasons == 0
     assert connection._transport.is_reading()
     connection.pause_writing()
-    assert connection._reading.hold == UNSENT
+    assert connection._reading.reasons == UNSENT
     assert not connection._transport.is_reading()
     connection.resume_writing()
-    assert connection._reading.hold == 0
+    assert connection._reading.reasons == 0
     assert connection._transport.is_reading()
     assert await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection.finish()
-    assert connection._reading.hold == FINISHING | CLOSING
+    assert connection._reading.reasons == FINISHING | CLOSING
     await until(lambda: not served.server.connections)

@@ -175,7 +175,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     monkeypatch.setattr(Log, "check", held)
     log = served.broker.topics.by_name["t"].partitions[0].log
     slow.send(PRODUCE, 9, 0, request(LARGE))
-    await until(lambda: bool(served.connection_of(slow)._reading.hold))
+    await until(lambda: bool(served.connection_of(slow)._reading.reasons))
     served.broker.clock.advance(seconds=10)
     await quick.ask(PRODUCE, 9, request(b"x"))
     assert log.log_end_offset == 1
@@ -225,7 +225,7 @@ async def test_a_client_that_leaves_while_its_batch_is_validated_leaves_nothing(
     monkeypatch.setattr(Log, "check", held)
     client.send(PRODUCE, 9, 0, request(LARGE))
     connection = served.connection_of(client)
-    await until(lambda: bool(connection._reading.hold))
+    await until(lambda: bool(connection._reading.reasons))
     connection.abort()
     await until(lambda: connection not in served.server.connections)
     gate.set()

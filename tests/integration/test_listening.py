@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.support.served import Serve, serve
-from tidelog.broker.net import every_interface
+from tidelog.broker.net import server
 
 __all__ = ["serve"]  # fixture
 
@@ -70,15 +70,15 @@ def refusing(monkeypatch: pytest.MonkeyPatch, family: int, error: int, times: in
             raise OSError(left.pop(), os.strerror(error))
         return real(wanted, kind)
 
-    monkeypatch.setattr(every_interface.socket, "socket", make)
+    monkeypatch.setattr(server.socket, "socket", make)
 
 
 def test_a_port_that_is_named_is_that_of_both_and_one_that_is_taken_is_refused() -> None:
-    port = addresses_of(every_interface.bind(0))[0][1]
-    bound = every_interface.bind(port)
+    port = addresses_of(server.bind_everywhere(0))[0][1]
+    bound = server.bind_everywhere(port)
     bound[0].listen()
     with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
-        every_interface.bind(port)
+        server.bind_everywhere(port)
     assert {port for _, port in addresses_of(bound)} == {port}
 
 
@@ -87,20 +87,20 @@ def test_a_machine_without_ipv6_has_one_socket_and_one_without_any_protocol_none
     monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     refusing(monkeypatch, socket.AF_INET6, error)
-    ((host, port),) = addresses_of(every_interface.bind(0))
+    ((host, port),) = addresses_of(server.bind_everywhere(0))
     assert host == "0.0.0.0"
     assert port > 0
     refusing(monkeypatch, socket.AF_INET, error)
     with pytest.raises(OSError, match=os.strerror(errno.EAFNOSUPPORT)):
-        every_interface.bind(0)
+        server.bind_everywhere(0)
 
 
 @pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
 def test_a_free_port_that_is_taken_by_ipv6_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         refusing(patch, socket.AF_INET6, errno.EADDRINUSE, times=3)
-        first, second = addresses_of(every_interface.bind(0))
+        first, second = addresses_of(server.bind_everywhere(0))
         assert first[1] == second[1]
     refusing(monkeypatch, socket.AF_INET6, errno.EADDRINUSE)
     with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
-        every_interface.bind(0)
+        server.bind_everywhere(0)

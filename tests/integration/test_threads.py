@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Collection, Generator
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import SHORTEST_WAIT_S, Job, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
-from tidelog.broker.readers import READERS
+from tidelog.broker.running import READERS
 from tidelog.broker.threads import new_thread
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
@@ -200,27 +199,15 @@ async def test_a_long_round_holds_up_no_job_no_other_round_and_no_stop() -> None
     maintenance.stop()
 
 
-def test_a_round_goes_on_where_it_was_left_and_what_hastens_the_next_is_kept() -> None:
-    made: list[int] = []
-
-    def run() -> Task[float | None]:
-        for number in range(3):
-            yield
-            made.append(number)
-        return 500.0
-
-    periodic = Periodic("some", 1000, run, CLOCK)
+def test_what_hastens_the_next_round_while_one_is_under_way_is_kept() -> None:
+    periodic = Periodic("some", 1000, lambda: at_once(None), CLOCK)
     assert 999 < periodic.wait_s() <= 1000
-    assert not periodic.go_on(0)
-    assert (made, periodic.wait_s() <= 0) == ([], True)
-    assert not periodic.go_on(0)
+    periodic.begin()
     periodic.hasten(100)
-    assert (made, periodic.wait_s() <= 0) == ([0], True)
-    assert periodic.go_on(time.monotonic() + 60)
-    assert made == [0, 1, 2]
+    periodic.end(500.0)
     assert 99 < periodic.wait_s() <= 100
-    assert periodic.go_on(time.monotonic() + 60)
-    assert made == [0, 1, 2] * 2
+    periodic.begin()
+    periodic.end(500.0)
     assert 499 < periodic.wait_s() <= 500
 
 
@@ -235,23 +222,24 @@ def at_once(value: Any) -> Generator[None, None, Any]:
 
 
 def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all() -> None:
-    wanted, clock = [None, 5.0, 90.0, -1.0], Clock()
+    clock = Clock()
     clock.hold()
-    until_s = time.monotonic() + 60
-    periodic = Periodic("a", 60.0, lambda: at_once(wanted.pop(0)), clock)
+    periodic = Periodic("a", 60.0, lambda: at_once(None), clock)
     assert periodic.wait_s() == 60
     periodic.hasten(70)
     assert periodic.wait_s() == 60
     periodic.hasten(7)
     assert periodic.wait_s() == 7
     waits = []
-    while wanted:
-        assert periodic.go_on(until_s)
+    for wanted_s in (None, 5.0, 90.0, -1.0):
+        periodic.begin()
+        periodic.end(wanted_s)
         waits.append(periodic.wait_s())
     assert waits == pytest.approx([60, 5, 60, SHORTEST_WAIT_S])
     again = Periodic("b", 0.0, lambda: at_once(None), clock)
     assert again.wait_s() == 0
-    assert again.go_on(until_s)
+    again.begin()
+    again.end(None)
     assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
 
 

@@ -866,7 +866,7 @@ async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
     config = load(None, {}, {"log.dir": str(tmp_path / "data")}).on_port(0)
 
     def ready(broker: Broker, _: Any) -> None:
-        monkeypatch.setattr(Maintenance, "_come_round", fault)
+        monkeypatch.setattr(Maintenance, "_work_on", fault)
 
     with pytest.raises(BrokerFailed, match="thread maintenance was ended by KeyError"):
         await asyncio.wait_for(serve_module.serve(config, ready), 20)

@@ -9,9 +9,7 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker import turns as turns_module
-from tidelog.broker.net import connection as connections
-from tidelog.broker.net.connection import QUICK_S
-from tidelog.broker.net.hold import TURN
+from tidelog.broker.net.connection import QUICK_S, TURN
 from tidelog.broker.turns import TURN_S, Turns
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -194,36 +192,6 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
     assert served_of_many == 40
 
 
-async def test_only_who_takes_long_has_time_kept(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To keep time costs as much as a small request: a packet of some that are small does without."""
-    served = await serve()
-    client = await connect(served)
-    frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(3)]
-    begun: list[float] = []
-    begin, dispatch = Turns.begin, served.server.shared.dispatch
-    monkeypatch.setattr(connections, "BRIEF_S", 0.5)
-    monkeypatch.setattr(Turns, "begin", lambda turns, *at: begun.append(*(at or [0.0])) or begin(turns, *at))
-
-    async def ask(count: int) -> None:
-        client.writer.write(b"".join(frames[:count]))
-        for number in range(count):
-            assert (await client.receive(API_VERSIONS, 2))[0] == number
-
-    await ask(1)
-    await ask(3)
-    assert not begun
-    began_s = time.monotonic()
-    served.dispatch_by(lambda *asked: time.sleep(0.6) or dispatch(*asked))
-    await ask(1)
-    assert len(begun) == 1
-    assert began_s <= begun[0] <= began_s + 0.5, "the time before what took long is not counted"
-    begun.clear()
-    await ask(2)
-    assert begun[0] == 0, "the second in a packet finds that the first has taken long"
-
-
 @pytest.mark.parametrize(("usual_s", "waits"), [(QUICK_S / 2, False), (2 * QUICK_S, True)])
 async def test_who_is_quick_as_a_rule_goes_on_where_a_turn_is_used_up(
     serve: Serve, connect: Connect, usual_s: float, waits: bool
@@ -238,21 +206,5 @@ async def test_who_is_quick_as_a_rule_goes_on_where_a_turn_is_used_up(
     frame = encode_request(API_VERSIONS, 2, 7, "test", ApiVersionsRequest())
     connection.get_buffer(-1)[: len(frame)] = frame
     connection.buffer_updated(len(frame))
-    assert connection._reading.hold == (TURN if waits else 0)
+    assert connection._reading.reasons == (TURN if waits else 0)
     assert (await client.receive(API_VERSIONS, 2))[0] == 7
-
-
-async def test_who_was_slow_once_does_not_count_as_slow_at_once(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = await serve()
-    client = await connect(served)
-    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    connection, dispatch = served.connection_of(client), served.server.shared.dispatch
-    connection._usual_s = 0.0001
-    served.dispatch_by(lambda *asked: time.sleep(0.02) or dispatch(*asked))
-    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    assert connection._usual_s == pytest.approx(0.0002 + connections.MORE_S)
-    for _ in range(9):
-        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    assert connection._usual_s >= 0.02

@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.readers import Readers
-from tidelog.broker.running import Running
+from tidelog.broker.running import Readers, Running
 from tidelog.broker.turns import Turns
 from tidelog.broker.work import Lane, reader
 

@@ -65,11 +65,11 @@ BUDGETS = {
 # how many reads a large request comes is chance.
 INSTRUCTIONS = {
     (3, 11): {
-        "produce": 1215,
+        "produce": 1175,
         "produce on disk": 1800,
-        "fetch": 1356,
-        "fetch of 64 KiB": 1455,
-        "list offsets by time": 1362,
+        "fetch": 1317,
+        "fetch of 64 KiB": 1415,
+        "list offsets by time": 1319,
     },
     (3, 13): {
         "produce": 1101,

@@ -1,7 +1,6 @@
-"""The answers that one connection owes, in the order of its requests.
+"""The answers of one connection that are not ready, or come after one that is not, in the order of its requests.
 
-Owns those that are not ready, or come after one that is not, and what they count for. Knows nothing of how they are
-sent.
+Owns what they count for. Knows nothing of how they are sent.
 """
 
 from collections import deque
@@ -14,13 +13,13 @@ from tidelog.broker.session import Session
 MAX_REQUESTS_IN_FLIGHT = 1000
 
 
-class Owed:
+class PendingAnswers:
     """A queue of answers. An answer to come counts for what it may hold. Event loop only."""
 
     __slots__ = ("_is_hurried", "_lighter", "_ready", "_session", "answers", "size_bytes")
 
     def __init__(self, session: Session, ready: Callable[[], None], lighter: Callable[[], None]) -> None:
-        """Owe nothing; `ready` is told when an answer has come, `lighter` when one to come holds less than it might."""
+        """Begin with none; `ready` hears of answers that have come, `lighter` of one to come that holds less now."""
         self._session = session
         self._ready = ready
         self._lighter = lighter
@@ -82,7 +81,7 @@ class Owed:
         return None
 
     def hurry(self) -> bool:
-        """Have what is owed wait for nothing that need not be waited for, also what is yet to be. Tell if it pays."""
+        """Have these wait for nothing that need not be waited for, also what is yet to be. Tell if it pays."""
         self._is_hurried = True
         pays = True
         for answer in self.answers:
@@ -91,7 +90,7 @@ class Owed:
         return pays
 
     def cancel(self) -> None:
-        """Owe nothing any more: nobody will take it."""
+        """Give them up: nobody will take them."""
         for answer in self.answers:
             if isinstance(answer, Later):
                 answer.cancel()
