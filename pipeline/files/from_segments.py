@@ -66,7 +66,7 @@ class _Deleted(PipelineError):
 
 
 def _retried(function: Callable[P, T]) -> Callable[P, T]:
-    """Have what opens logs do so anew, where retention or compaction takes a segment away meanwhile."""
+    """Retry a function that opens logs if retention or compaction removes a segment meanwhile."""
 
     @wraps(function)
     def look(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -170,7 +170,7 @@ def _open(piece: Piece) -> files.File:
             continue
         except OSError as error:
             raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
-        demand_same(piece)  # Behind it: by now the file is there, of whichever topic.
+        demand_same(piece)  # Afterwards: the file is open now, but its topic may be another one.
         return file
     demand_same(piece)
     raise PipelineError(

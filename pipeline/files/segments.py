@@ -59,7 +59,7 @@ def whole(log: Log, number: int) -> Piece:
 
 
 def judging(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
-    """Return what a look at a segment finds, once its files are known to be what its summary says, or judged anew."""
+    """Return what a look at a segment finds; if a file differs from its summary, once storage has verified it."""
     while True:
         try:
             return list(look())

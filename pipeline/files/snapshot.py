@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Replaced(PipelineError):
-    """Compaction has put another segment in the place of one that was planned: plan anew."""
+    """Compaction has put another segment in the place of one that was planned: plan again."""
 
 
 def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:

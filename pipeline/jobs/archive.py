@@ -114,7 +114,7 @@ def _look(log: Log, target: Place | None) -> Found:
 
 def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> int:
     progress = Progress("archive")
-    # A folder without a log cannot be read: of a partition that has but an active segment none is made.
+    # A folder without a log cannot be read: none is made for a partition that has only an active segment.
     begun_now = [one for one in found if one.new and not one.is_begun]
     for one in begun_now:
         archives.begin(target, one.manifest)

@@ -67,8 +67,7 @@ class Kept:
         with landing.staged(latest, target, f"_staged-{stream}") as (folder, landed):
             if not landed:
                 return
-            paths = [target.under(f"{folder}/{each.name}") for each in landed]
-            rows = dataset.dataset(paths, filesystem=target.files, format="parquet")
+            rows = delta.staged(target, folder, landed)
             self.keys += rows.count_rows()
             self.tombstones += rows.count_rows(filter=dataset.field("value").is_null())
             once = CommitProperties(app_transactions=[Transaction(stream, number)])

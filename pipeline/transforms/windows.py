@@ -55,7 +55,7 @@ def delay_ms() -> Column:
 
 
 def without_bounds(records: DataFrame) -> DataFrame:
-    """Return records whose append time is null where it is but a bound, if they have the column that says so."""
+    """Return records whose append time is null where it is only a bound, if they have the column that says so."""
     if IS_BOUND not in records.columns:
         return records
     return records.withColumn("append_time", F.when(~F.col(IS_BOUND), F.col("append_time"))).drop(IS_BOUND)
@@ -86,7 +86,7 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
     `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`: the histogram has how many took as long
     as each of `STEPS_MS` or less, but longer than the one before, and those that took longer; it can be added up.
     Negative where a producer's clock was ahead. Unknown where one of the two times is not known: a record that is
-    stamped when it is appended has but that one, and an append time that is a bound is none: its window is null.
+    stamped when it is appended has only that one, and a bound is no append time: its window is null.
     """
     known = without_bounds(records).select(
         window_of("append_time", window_ms).alias("window"), delay_ms().alias("delay")

@@ -39,7 +39,7 @@ class Rate:
         self._left -= 1
 
     def close(self) -> None:
-        """Let go of the rate; the last one waits until what it has taken is over: who comes then begins anew."""
+        """Release the rate. The last task waits until its share is over, since a later one starts from now."""
         if _is_last(self._file):
             time.sleep(max(0.0, self._until() - time.monotonic()))
             Path(self._file.name).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from tidelog.cli import pipeline as cli_pipeline
 from tidelog.cli.errors import CommandError
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts import failures
-from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms, one_of
+from tidelog.pipeline.jobs.parts.flags import Asked
 
 JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]
@@ -141,16 +141,6 @@ def test_a_job_without_a_range_takes_no_times(capsys: Captured, tmp_path: Path, 
     assert "--from, --to: " in ran.err
 
 
-def test_a_stream_to_an_object_store_wants_a_checkpoint_in_a_dry_run_too(
-    capsys: Captured, tmp_path: Path
-) -> None:
-    a_topic(tmp_path, partitions=1)
-    flags = ("--source", f"segments:{tmp_path}", "--topic", "t", "--out", "s3://b/t")
-    ran = run(capsys, "ingest", *flags, "--dry-run")
-    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "--checkpoint is missing" in ran.err
-
-
 @pytest.mark.parametrize("job", ["audit", "latency", "lag"])
 @pytest.mark.parametrize("name", ["none/a.html", "t-0"])
 def test_a_page_that_cannot_be_written_is_said_before_the_work(
@@ -206,11 +196,6 @@ def test_times_are_fixed_when_the_job_begins() -> None:
     assert asked.options(partitions="1")["partitions"] == "1"
     assert "bad" in asked.options()
     assert "from" not in Asked(source="segments:d", topic="t").options()
-
-
-def test_lengths_and_choices() -> None:
-    assert duration_ms("--window", "1m30s") == 90_000
-    assert one_of("--format", "delta", ("parquet", "delta")) == "delta"
 
 
 def test_what_is_said_of_an_error() -> None:

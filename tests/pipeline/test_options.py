@@ -100,8 +100,3 @@ def test_what_cannot_be_understood_is_named(changed: dict[str, str], message: st
 def test_a_range_may_be_empty_but_not_end_before_it_begins() -> None:
     same = parse({**LEAST, "from": str(NOW), "to": str(NOW)}, NOW)
     assert same.from_ms == same.to_ms == NOW
-
-
-def test_a_source_that_is_missing_is_said() -> None:
-    with pytest.raises(WrongOption, match="option source: None is none"):
-        parse({"topic": "t"}, NOW)

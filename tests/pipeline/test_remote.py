@@ -150,7 +150,3 @@ def test_what_goes_while_it_is_read_is_said(data: Path, store: str) -> None:
         PipelineError, match=r"s3://gone/a/prefix/t-0/0{20}.log is not there any more; load it anew"
     ):
         list(from_segments.rows(pieces[0], ("offset",), chosen))
-
-
-def test_a_file_uri_is_a_place_too(data: Path) -> None:
-    assert read(f"file://{data}") == read(str(data))

@@ -10,7 +10,6 @@ from tests.pipeline.jobs import TIMES, Ran, a_topic, run, told
 from tests.support.broker import Broker
 from tests.support.logs import NOW, open_log
 from tests.support.workload import unique_topic
-from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.jobs import replay
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.options import parse
@@ -167,14 +166,6 @@ def test_what_cannot_be_replayed_is_said_before_spark_starts(
         ran = run(capsys, "replay", *flags)
         assert (ran.status, "only a broker appends" in ran.err) == (2, True)
     assert run(capsys, "replay --rate -1").status == 2
-
-
-def test_the_broker_that_is_written_to() -> None:
-    from_broker = Asked(source="broker:a:1", topic="t")
-    assert replay.address_of(from_broker, "") == "a:1"
-    assert replay.address_of(from_broker, "broker:b:2") == "b:2"
-    with pytest.raises(WrongOption, match="--target: it is missing"):
-        replay.address_of(Asked(source="segments:d", topic="t"), "")
 
 
 def test_ranges_have_marks_of_their_own() -> None:

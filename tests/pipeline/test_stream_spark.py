@@ -51,12 +51,6 @@ def test_a_topic_of_a_broker_as_a_table(spark: Any, broker: Broker) -> None:
     assert pushed.count() == PARTITIONS * (11 + 12)
 
 
-def test_so_many_records_and_the_columns_that_are_asked_for(spark: Any, broker: Broker) -> None:
-    rows = table(spark, broker, maxRecords="10500").schema("offset long, value binary").load()
-    assert rows.columns == ["offset", "value"]
-    assert rows.count() == 10_500
-
-
 @contextmanager
 def running(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
     """The program and the Java it starts, of a process group of their own that is killed in the end."""

@@ -140,7 +140,7 @@ def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kep
     """Copy a segment into an archive, its log last, and return what the manifest says of it.
 
     Every batch is verified on the way. What is damaged goes the way of option `bad`; where that goes on, the damaged
-    bytes are copied as they are, to be found by whoever reads them.
+    bytes are copied as they are, and a reader of the archive finds them.
     """
     folder, stem = f"{piece.topic}-{piece.partition}", piece.path.stem
     source = Path(piece.snapshot or piece.folder)

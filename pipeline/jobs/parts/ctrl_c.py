@@ -74,7 +74,7 @@ def heard() -> CtrlC | None:
 
 @contextmanager
 def taken() -> Iterator[None]:
-    """Hear Ctrl-C while a job runs, and end it by KeyboardInterrupt where Spark's error is but what came of it.
+    """Hear Ctrl-C while a job runs, and raise KeyboardInterrupt for an error of Spark's that comes from it.
 
     Where nobody is to hear it, as in the background of a shell, or nobody can, in another thread, this does nothing.
     """

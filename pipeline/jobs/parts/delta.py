@@ -59,10 +59,17 @@ def ends(place: Place, topic: str) -> dict[int, int]:
     return _ends(DeltaTable(place.uri).to_pyarrow_dataset(), topic) if is_table(place) else {}
 
 
+def staged(place: Place, folder: str, landed: Sequence[Landed]) -> dataset.Dataset:
+    """Return staged rows, in the order of the tasks that wrote them."""
+    paths = [place.under(f"{folder}/{each.name}") for each in sorted(landed, key=lambda each: each.task)]
+    if not paths:
+        return dataset.dataset(RECORDS.empty_table())
+    return dataset.dataset(paths, filesystem=place.files, format="parquet")
+
+
 def staged_ends(place: Place, folder: str, landed: Sequence[Landed], topic: str) -> dict[int, int]:
     """Return the offset behind the last that staged rows have of each partition of a topic."""
-    paths = [place.under(f"{folder}/{each.name}") for each in landed]
-    return _ends(dataset.dataset(paths, filesystem=place.files, format="parquet"), topic) if paths else {}
+    return _ends(staged(place, folder, landed), topic)
 
 
 def _ends(rows: dataset.Dataset, topic: str) -> dict[int, int]:
@@ -82,7 +89,7 @@ def append_once(
     """Append staged rows as a writer's batch of that number; a new table has folders by the columns of `by`."""
     write_deltalake(
         place.uri,
-        _rows(place, folder, landed),
+        staged(place, folder, landed).scanner().to_reader(),
         mode="append",
         partition_by=list(by) or None,
         schema_mode="merge",  # a column may come later: it is null in what was there before
@@ -94,7 +101,7 @@ def replace(
     place: Place, folder: str, landed: Sequence[Landed], predicate: str, by: Sequence[str] = ()
 ) -> None:
     """Have staged rows take the place of those that meet a predicate, which they meet too."""
-    rows, parted = _rows(place, folder, landed), list(by) or None
+    rows, parted = staged(place, folder, landed).scanner().to_reader(), list(by) or None
     if is_table(place):
         write_deltalake(
             place.uri,
@@ -106,10 +113,3 @@ def replace(
         )
     elif landed:
         write_deltalake(place.uri, rows, mode="append", partition_by=parted)
-
-
-def _rows(place: Place, folder: str, landed: Sequence[Landed]) -> pa.RecordBatchReader:
-    paths = [place.under(f"{folder}/{each.name}") for each in sorted(landed, key=lambda each: each.task)]
-    if not paths:
-        return pa.RecordBatchReader.from_batches(RECORDS, [])
-    return dataset.dataset(paths, filesystem=place.files, format="parquet").scanner().to_reader()

@@ -248,8 +248,8 @@ def put(
 ) -> list[str]:
     """Put staged files in place under names that begin with a prefix; others with that prefix go.
 
-    The new come first, under numbers that no other has: whoever is stopped in between has rows twice until it is run
-    again, and loses none. Where it is known to be new there are no others, and nobody looks for them.
+    The new come first, under unused numbers: a run that is stopped in between leaves rows twice until it is run again,
+    and loses none. If the prefix `is_new`, there are no others to look for.
     """
     named = re.compile(rf"(?:[^/]+/)?{re.escape(prefix)}-(\d+)\.parquet")
     there = () if is_new else map(named.fullmatch, files_of(place, prefix))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PARQUET, DELTA = FORMATS = ("parquet", "delta")
 _STRING, _JSON = _DECODES = ("string", "json")
-# Whoever reads a table leaves out what begins so.
+# Readers of a table skip what begins with an underscore.
 _NOTES: Final = "_ingest"
 
 
