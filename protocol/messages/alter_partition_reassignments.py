@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, Array
 
-__all__ = [
-    "ALTER_PARTITION_REASSIGNMENTS",
-    "AlterPartitionReassignmentsRequest",
-    "AlterPartitionReassignmentsResponse",
-    "ReassignablePartition",
-    "ReassignablePartitionResponse",
-    "ReassignableTopic",
-    "ReassignableTopicResponse",
-]
-
 
 @message
 class ReassignablePartition:

@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, UUID, Array
 
-__all__ = [
-    "CONSUMER_GROUP_DESCRIBE",
-    "Assignment",
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "DescribedGroup",
-    "Member",
-    "TopicPartitions",
-]
-
 
 @message
 class ConsumerGroupDescribeRequest:

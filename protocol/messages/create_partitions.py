@@ -4,15 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, Array
 
-__all__ = [
-    "CREATE_PARTITIONS",
-    "CreatePartitionsAssignment",
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreatePartitionsTopic",
-    "CreatePartitionsTopicResult",
-]
-
 
 @message
 class CreatePartitionsAssignment:

@@ -4,17 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "CREATE_TOPICS",
-    "CreatableReplicaAssignment",
-    "CreatableTopic",
-    "CreatableTopicConfig",
-    "CreatableTopicConfigs",
-    "CreatableTopicResult",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-]
-
 
 @message
 class CreatableReplicaAssignment:

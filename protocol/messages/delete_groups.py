@@ -4,13 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, STRING, Array
 
-__all__ = [
-    "DELETE_GROUPS",
-    "DeletableGroupResult",
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-]
-
 
 @message
 class DeleteGroupsRequest:

@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
 
-__all__ = [
-    "DELETE_RECORDS",
-    "DeleteRecordsPartition",
-    "DeleteRecordsPartitionResult",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteRecordsTopic",
-    "DeleteRecordsTopicResult",
-]
-
 
 @message
 class DeleteRecordsPartition:

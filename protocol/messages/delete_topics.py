@@ -4,14 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, STRING, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "DELETE_TOPICS",
-    "DeletableTopicResult",
-    "DeleteTopicState",
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-]
-
 
 @message
 class DeleteTopicState:

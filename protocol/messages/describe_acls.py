@@ -4,14 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT8, INT16, INT32, STRING, Array
 
-__all__ = [
-    "DESCRIBE_ACLS",
-    "AclDescription",
-    "DescribeAclsRequest",
-    "DescribeAclsResource",
-    "DescribeAclsResponse",
-]
-
 
 @message
 class DescribeAclsRequest:

@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, FLOAT64, INT8, INT16, INT32, STRING, Array
 
-__all__ = [
-    "DESCRIBE_CLIENT_QUOTAS",
-    "ComponentData",
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "EntityData",
-    "EntryData",
-    "ValueData",
-]
-
 
 @message
 class ComponentData:

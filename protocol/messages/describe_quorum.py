@@ -4,19 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, UINT16, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "DESCRIBE_QUORUM",
-    "AskedPartitionData",
-    "AskedTopicData",
-    "DescribeQuorumRequest",
-    "DescribeQuorumResponse",
-    "Listener",
-    "Node",
-    "PartitionData",
-    "ReplicaState",
-    "TopicData",
-]
-
 
 @message
 class AskedPartitionData:

@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "DESCRIBE_TOPIC_PARTITIONS",
-    "Cursor",
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "DescribeTopicPartitionsResponsePartition",
-    "DescribeTopicPartitionsResponseTopic",
-    "TopicRequest",
-]
-
 
 @message
 class TopicRequest:

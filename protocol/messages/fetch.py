@@ -16,23 +16,6 @@ from tidelog.protocol.wire.types import (
     Array,
 )
 
-__all__ = [
-    "FETCH",
-    "AbortedTransaction",
-    "EpochEndOffset",
-    "FetchPartition",
-    "FetchRequest",
-    "FetchResponse",
-    "FetchTopic",
-    "FetchableTopicResponse",
-    "ForgottenTopic",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionData",
-    "ReplicaState",
-    "SnapshotId",
-]
-
 
 @message
 class ReplicaState:

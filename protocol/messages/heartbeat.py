@@ -4,12 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, STRING
 
-__all__ = [
-    "HEARTBEAT",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-]
-
 
 @message
 class HeartbeatRequest:

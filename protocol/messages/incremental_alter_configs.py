@@ -4,15 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, Array
 
-__all__ = [
-    "INCREMENTAL_ALTER_CONFIGS",
-    "AlterConfigsResource",
-    "AlterConfigsResourceResponse",
-    "AlterableConfig",
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResponse",
-]
-
 
 @message
 class AlterableConfig:

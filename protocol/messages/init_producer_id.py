@@ -4,8 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING
 
-__all__ = ["INIT_PRODUCER_ID", "InitProducerIdRequest", "InitProducerIdResponse"]
-
 
 @message
 class InitProducerIdRequest:

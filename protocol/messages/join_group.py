@@ -4,14 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, BYTES, INT16, INT32, STRING, Array
 
-__all__ = [
-    "JOIN_GROUP",
-    "JoinGroupRequest",
-    "JoinGroupRequestProtocol",
-    "JoinGroupResponse",
-    "JoinGroupResponseMember",
-]
-
 
 @message
 class JoinGroupRequestProtocol:

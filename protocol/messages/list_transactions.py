@@ -4,13 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
 
-__all__ = [
-    "LIST_TRANSACTIONS",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "TransactionState",
-]
-
 
 @message
 class ListTransactionsRequest:

@@ -4,16 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, STRING, Array
 
-__all__ = [
-    "OFFSET_DELETE",
-    "OffsetDeleteRequest",
-    "OffsetDeleteRequestPartition",
-    "OffsetDeleteRequestTopic",
-    "OffsetDeleteResponse",
-    "OffsetDeleteResponsePartition",
-    "OffsetDeleteResponseTopic",
-]
-
 
 @message
 class OffsetDeleteRequestPartition:

@@ -4,20 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BOOL, INT16, INT32, INT64, STRING, Array
 
-__all__ = [
-    "OFFSET_FETCH",
-    "OffsetFetchRequest",
-    "OffsetFetchRequestGroup",
-    "OffsetFetchRequestTopic",
-    "OffsetFetchRequestTopics",
-    "OffsetFetchResponse",
-    "OffsetFetchResponseGroup",
-    "OffsetFetchResponsePartition",
-    "OffsetFetchResponsePartitions",
-    "OffsetFetchResponseTopic",
-    "OffsetFetchResponseTopics",
-]
-
 
 @message
 class OffsetFetchRequestTopic:

@@ -4,19 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, Array
 
-__all__ = [
-    "PRODUCE",
-    "BatchIndexAndErrorMessage",
-    "LeaderIdAndEpoch",
-    "NodeEndpoint",
-    "PartitionProduceData",
-    "PartitionProduceResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "TopicProduceData",
-    "TopicProduceResponse",
-]
-
 
 @message
 class PartitionProduceData:

@@ -4,13 +4,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BYTES, INT16, INT32, STRING, Array
 
-__all__ = [
-    "SYNC_GROUP",
-    "SyncGroupRequest",
-    "SyncGroupRequestAssignment",
-    "SyncGroupResponse",
-]
-
 
 @message
 class SyncGroupRequestAssignment:

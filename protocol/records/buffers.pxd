@@ -1,9 +1,16 @@
 # How compiled loops reach into buffers. What is interpreted has buffers.py instead.
-from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 
 cdef extern from *:
     void prefetch_line "__builtin_prefetch"(const void *address) noexcept nogil
+
+cdef inline unsigned char *acquire(object buffer, Py_buffer *held) except? NULL:
+    PyObject_GetBuffer(buffer, held, PyBUF_SIMPLE)
+    return <unsigned char *>held.buf
+
+cdef inline void release(Py_buffer *held):
+    PyBuffer_Release(held)
 
 cdef inline object view_of(object buffer):
     view = buffer if type(buffer) is memoryview else PyMemoryView_FromObject(buffer)

@@ -1,14 +1,40 @@
 """How the loops over records reach into buffers, where they are interpreted; `buffers.pxd` has the same in C.
 
-A view that was taken by `view_of` must be kept as long as what the other functions return is used.
+A view that was taken by `view_of` must be kept as long as what the other functions return is used. `acquire` makes no
+view, which a search in a few bytes would feel; what it returns is good until `release`.
 """
 
 from array import array
 from mmap import mmap
+from typing import Any
 
-__all__ = ["Buffer", "integers_of", "octets_of", "prefetch", "size_of", "view_of", "words_of", "writable"]
+__all__ = [
+    "Buffer",
+    "Py_buffer",
+    "acquire",
+    "integers_of",
+    "octets_of",
+    "prefetch",
+    "release",
+    "size_of",
+    "view_of",
+    "words_of",
+    "writable",
+]
 
 Buffer = bytes | bytearray | memoryview | mmap
+
+
+Py_buffer = object
+
+
+def acquire(buffer: Buffer, _held: Any) -> memoryview:
+    """Return the bytes of a buffer; BufferError where they do not lie one after another."""
+    return memoryview(buffer)
+
+
+def release(held: Any) -> None:
+    """Let a buffer go."""
 
 
 def view_of(buffer: Buffer) -> memoryview:

@@ -56,7 +56,12 @@ def build_batch(
         raise ValueError("a batch needs at least one record")
     base = records[0].offset if base_offset is None else base_offset
     base_timestamp = records[0].timestamp
-    payload = b"".join(_encode(record, base, base_timestamp) for record in records)
+    payload = b"".join(
+        _encode(
+            record.timestamp - base_timestamp, record.offset - base, record.key, record.value, record.headers
+        )
+        for record in records
+    )
     attributes = codec | (batch.LOG_APPEND_TIME if log_append_time else 0)
     attributes |= (batch.TRANSACTIONAL if transactional else 0) | (batch.CONTROL if control else 0)
     header = BatchHeader(
@@ -91,11 +96,7 @@ def write_batch(
     for _, timestamp, key, value in parts:
         if count == 0:
             base_time = newest = timestamp
-        body = b"".join(
-            (b"\0", _varint(timestamp - base_time), _varint(count), *_sized(key), *_sized(value), b"\0")
-        )
-        payload += _varint(len(body))
-        payload += body
+        payload += _encode(timestamp - base_time, count, key, value)
         if timestamp > newest:
             newest = timestamp
         size = len(payload)
@@ -148,14 +149,17 @@ def read_records(
         )
 
 
-def _encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    parts = [b"\0", _varint(record.timestamp - base_timestamp), _varint(record.offset - base_offset)]
-    parts += _sized(record.key)
-    parts += _sized(record.value)
-    parts.append(_varint(len(record.headers)))
-    for name, value in record.headers:
-        parts += _sized(name.encode())
-        parts += _sized(value)
+def _encode(
+    timestamp_delta: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[Header, ...] = (),
+) -> bytes:
+    parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta), *_sized(key), *_sized(value)]
+    parts.append(_varint(len(headers)))
+    for name, content in headers:
+        parts += (*_sized(name.encode()), *_sized(content))
     body = b"".join(parts)
     return _varint(len(body)) + body
 

@@ -28,7 +28,6 @@ PIECE_BYTES: Final = 256 << 10
 PIECE_RECORDS: Final = 4096
 
 _INT64_MAX: Final = (1 << 63) - 1
-_INT64_MIN: Final = -(1 << 63)
 
 # Returns the bytes of an entry from one position in it to another, in pieces; may be called again.
 Read = Callable[[int, int], Iterable[Buffer]]
@@ -129,7 +128,7 @@ def _of_batch(head: Buffer, read: Read, magic: int, offset_min: int, limit_bytes
     legacy_codecs.check_codec(codec, magic)
     attributes = LOG_APPEND_TIME if header.is_log_append_time and magic else 0
     packed = read(batch.HEADER_BYTES, header.size_bytes)
-    for records, columns in _parts(header, compression.stream(codec, packed, limit_bytes), offset_min):
+    for records, columns in _parts(header, compression.stream(codec, packed, limit_bytes)):
         count = columns.count
         if not count or header.base_offset + columns.offset_delta[count - 1] < offset_min:
             yield None, codec
@@ -138,12 +137,10 @@ def _of_batch(head: Buffer, read: Read, magic: int, offset_min: int, limit_bytes
         yield at_once(message_set.content(parts, magic, codec, attributes)), codec | attributes
 
 
-def _parts(
-    header: BatchHeader, payload: Iterable[Buffer], offset_min: int = 0
-) -> Iterator[tuple[bytes, Columns]]:
+def _parts(header: BatchHeader, payload: Iterable[Buffer]) -> Iterator[tuple[bytes, Columns]]:
     """Yield some records of a batch after others, whole, and where in them what lies, in columns that are reused.
 
-    Where more of the payload is needed for the next record, or to come to offset_min, their count is 0.
+    Where more of the payload is needed for the next record their count is 0.
     """
     if header.base_offset < 0:
         raise CorruptBatch(f"a batch at offset {header.base_offset}")
@@ -163,14 +160,6 @@ def _parts(
         start = cut.position
         # More may follow.
         end = start + len(records) + (piece is not None)
-        if header.base_offset < offset_min and piece is not None:
-            found = _sought(header, records, end, offset_min, cut)
-            if found is not None:
-                cut = found
-                del held[: cut.position - start]
-                wanted = 2 * len(held)
-                yield b"", columns
-                continue
         is_full = True
         while is_full:
             try:
@@ -184,25 +173,6 @@ def _parts(
         del held[: cut.position - start]
         # A record that is larger than this is not looked for each time that a little more of it has come.
         wanted = 2 * len(held)
-
-
-def _sought(
-    header: BatchHeader, records: bytes, end: int, offset_min: int, cut: kernel.Cut
-) -> kernel.Cut | None:
-    """Step over all records at hand, if they lie before an offset: a third of the work of looking at each."""
-    try:
-        found = kernel.find_record(
-            records,
-            cut.position,
-            end,
-            header.record_count,
-            _INT64_MIN,
-            offset_min - header.base_offset,
-            cut,
-        )
-    except RecordError:
-        return None
-    return found if isinstance(found, kernel.Cut) else None
 
 
 def _messages(

@@ -192,17 +192,8 @@ def scan_times(
 
     Of the times None, where time_bytes is too few for one of them.
     """
-    _check_room(position, end, count)
-    if not 1 <= time_bytes <= _WIDEST[0]:
-        raise ValueError(f"a time of {time_bytes} bytes")
-    entries = bytearray(count * time_bytes)
-    fault, record, at, _, largest, first, smallest = _guarded(
-        data, position, end, end, (count, 0, True, 0, _MOST, 0, time_bytes, 0), _NO_ROWS, memoryview(entries)
-    )
-    if fault != _OK:
-        raise _wrong(fault, record, at, count)
-    listed = bytes(entries) if _fits(data, position, end, largest, smallest, time_bytes) else None
-    return largest, first, smallest, listed
+    entries, _, largest, first, smallest = _listed(data, position, end, count, True, time_bytes, 0)
+    return largest, first, smallest, entries
 
 
 def times(
@@ -214,27 +205,38 @@ def times(
     ..., offset_bytes, and the two sizes: larger than asked for where something did not fit. time_bytes is 1 to 8,
     offset_bytes 0 or 4. RecordError where the records are wrong.
     """
+    entries, next_offset, _, _, _ = _listed(data, position, end, count, False, time_bytes, offset_bytes)
+    # Offset deltas only grow: as many as the last one says are all there are.
+    if entries is None or (offset_bytes == 0 and next_offset != count):
+        return times(data, position, end, count, *_WIDEST)
+    return entries, time_bytes, offset_bytes
+
+
+def _listed(
+    data: Buffer, position: int, end: int, count: int, contiguous: bool, time_bytes: int, offset_bytes: int
+) -> tuple[bytes | None, int, int, int, int]:
+    """Walk records and list times and offset deltas: the entries, None where time_bytes is too few for one of them.
+
+    And the next offset delta, the largest timestamp delta, the first record that has it, the smallest.
+    """
     _check_room(position, end, count)
     if not 1 <= time_bytes <= _WIDEST[0] or offset_bytes not in (0, _WIDEST[1]):
         raise ValueError(f"a time of {time_bytes} bytes and an offset of {offset_bytes}")
     entries = bytearray(count * (time_bytes + offset_bytes))
-    fault, record, at, next_offset, largest, _, smallest = _guarded(
-        data,
-        position,
-        end,
-        end,
-        (count, 0, False, 0, _MOST, 0, time_bytes, offset_bytes),
-        _NO_ROWS,
-        memoryview(entries),
+    task = (count, 0, contiguous, 0, _MOST, 0, time_bytes, offset_bytes)
+    fault, record, at, next_offset, largest, first, smallest = _guarded(
+        data, position, end, end, task, _NO_ROWS, memoryview(entries)
     )
     if fault != _OK:
         raise _wrong(fault, record, at, count)
-    # Offset deltas only grow: as many as the last one says are all there are.
-    if not _fits(data, position, end, largest, smallest, time_bytes) or (
-        offset_bytes == 0 and next_offset != count
-    ):
-        return times(data, position, end, count, *_WIDEST)
-    return bytes(entries), time_bytes, offset_bytes
+    bound = 1 << (8 * time_bytes - 1)
+    least = smallest
+    if smallest < -bound:
+        # What is listed first is the first record's own; the smallest of all may belong to one that comes late.
+        task = (1, 0, False, _INT64_MIN, 0, 0, 0, 0)
+        _, _, _, _, least, _, _ = _guarded(data, position, end, end, task, _NO_ROWS, _NO_ENTRIES)
+    fits = -bound <= least and largest < bound
+    return bytes(entries) if fits else None, next_offset, largest, first, smallest
 
 
 def find_record(
@@ -274,16 +276,6 @@ def find_record(
 def _check_room(position: int, end: int, count: int) -> None:
     if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
         raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
-
-
-def _fits(data: Buffer, position: int, end: int, largest: int, smallest: int, time_bytes: int) -> bool:
-    """Tell whether so many bytes hold each time that is listed: the least is the first record's own."""
-    bound = 1 << (8 * time_bytes - 1)
-    if smallest < -bound:
-        # The smallest of all may belong to a record that comes late.
-        task = (1, 0, False, _INT64_MIN, 0, 0, 0, 0)
-        _, _, _, _, smallest, _, _ = _guarded(data, position, end, end, task, _NO_ROWS, _NO_ENTRIES)
-    return -bound <= smallest and largest < bound
 
 
 def _wrong(fault: int, record: int, position: int, count: int) -> RecordError:

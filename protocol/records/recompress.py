@@ -8,9 +8,7 @@ were sent; a batch that is of the codec already stays byte for byte.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
-from tidelog.protocol.records import batch, compression
+from tidelog.protocol.records import batch, build, compression
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.validate import Rules, ValidBatch
 
@@ -79,9 +77,5 @@ def recompress(
             f"compression.type; max.message.bytes is {rules.max_batch_bytes}"
         )
     attributes = header.attributes & ~batch.CODEC_MASK | wanted.codec
-    header = header._replace(batch_length=size - batch.PREFIX_BYTES, attributes=attributes)
-    made = bytearray(batch.HEADER.pack(*header))
-    crc = crc32c(payload, crc32c(memoryview(made)[batch.ATTRIBUTES_POSITION :]))
-    made[batch.CRC_POSITION : batch.ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
-    made += payload
-    return made, valid._replace(header=header._replace(crc=crc), size_bytes=size)
+    made = build.signed(header._replace(attributes=attributes), payload)
+    return made, valid._replace(header=batch.read_header(made), size_bytes=size)

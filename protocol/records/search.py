@@ -22,12 +22,22 @@ from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
     from cython.cimports.tidelog.protocol.records.buffers import (  # type: ignore[import-untyped]
+        Py_buffer,
+        acquire,
         octets_of,
+        release,
         size_of,
         view_of,
     )
 else:
-    from tidelog.protocol.records.buffers import octets_of, size_of, view_of
+    from tidelog.protocol.records.buffers import (
+        Py_buffer,
+        acquire,
+        octets_of,
+        release,
+        size_of,
+        view_of,
+    )
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -99,9 +109,9 @@ def find_entry(
     if first < 0:
         raise ValueError(f"entries from position {start} on")
     key = max(_INT64_MIN, min(wanted, _INT64_MAX))
-    view = view_of(data)
-    octets = octets_of(view)
-    size = size_of(view)
+    held = cython.declare(Py_buffer)
+    octets = acquire(data, cython.address(held))
+    size = len(data)
     count = (size - first) // width if size > first else 0
     number = _bisect(octets, first, count, width, key_width, key)
     key = rest = -1
@@ -109,6 +119,7 @@ def find_entry(
         at = first + number * width
         key = _integer(octets, at, key_width)
         rest = _integer(octets, at + key_width, width - key_width) if width > key_width else 0
+    release(cython.address(held))
     return number, key, rest
 
 
@@ -233,9 +244,9 @@ def _search(
 ) -> tuple[int, int]:
     """Run _find; turn its faults into errors."""
     sought: _SOUGHT
-    view = view_of(data)
-    octets: cython.p_const_uchar = octets_of(view)
-    size: cython.Py_ssize_t = size_of(view)
+    held = cython.declare(Py_buffer)
+    octets: cython.p_const_uchar = acquire(data, cython.address(held))
+    size: cython.Py_ssize_t = len(data)
     if position < 0 or end > size:
         sought = (_RANGE, size)
     elif end - position < _UNLOCK_BYTES:
@@ -247,6 +258,7 @@ def _search(
     found_bytes: cython.longlong = 0
     if fault == _FOUND:
         found_bytes = _PREFIX_BYTES + _integer(octets, at + _LENGTH_AT, 4)
+    release(cython.address(held))
     if fault > _RAN_OUT:
         raise RecordError(f"batch at position {at}: {_REASONS[fault]}")
     return at, found_bytes

@@ -170,28 +170,23 @@ def _check_times(
     first: int,
     newest: int,
 ) -> None:
-    """Check the largest timestamp, that of the record first, then the oldest; none where they will be overwritten."""
+    """Check the largest timestamp, that of the record first, then the oldest; none where they will be overwritten.
+
+    A record that has no timestamp is not old.
+    """
     if rules.log_append_time:
         return
     if newest - now_ms > rules.timestamp_after_max_ms:
+        problem = _too_new(newest, rules, now_ms)
         faults = _time_faults(records, position, header, rules, now_ms)
-        _refuse_newest(first, newest, rules, now_ms, faults)
-    _check_oldest(records, position, header, rules, now_ms)
-
-
-def _check_oldest(
-    records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
-) -> None:
-    """Check the oldest timestamp but for records that have none: those are not old."""
-    columns = _columns(records, position, header)
+        raise InvalidTimestamp(f"record {first} has {problem}", faults or [RecordFault(first, problem)])
     base = header.base_timestamp
-    times = (base + delta for delta in columns.timestamp_delta[: header.record_count])
+    deltas = _columns(records, position, header).timestamp_delta[: header.record_count]
+    times = (base + delta for delta in deltas)
     oldest = min((time for time in times if time != batch.NO_TIMESTAMP), default=now_ms)
     if now_ms - oldest > rules.timestamp_before_max_ms:
-        raise InvalidTimestamp(
-            f"a record has {_too_old(oldest, rules, now_ms)}",
-            _time_faults(records, position, header, rules, now_ms),
-        )
+        faults = _time_faults(records, position, header, rules, now_ms)
+        raise InvalidTimestamp(f"a record has {_too_old(oldest, rules, now_ms)}", faults)
 
 
 def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> Columns:
@@ -279,8 +274,3 @@ def _refuse_header(header: BatchHeader) -> None:
         f"{header.record_count} records and last offset delta {header.last_offset_delta}: "
         "a producer's batch has at least one record and no gaps"
     )
-
-
-def _refuse_newest(record: int, newest: int, rules: Rules, now_ms: int, faults: list[RecordFault]) -> None:
-    problem = _too_new(newest, rules, now_ms)
-    raise InvalidTimestamp(f"record {record} has {problem}", faults or [RecordFault(record, problem)])

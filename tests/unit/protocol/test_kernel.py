@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import batch_of, plain_record, record_bytes, some_records, varint
-from tests.support.kernels import BOTH, INSTALLED
+from tests.support.kernels import BOTH
 from tests.support.messages import message, shifted, some
 from tidelog.protocol.records.batch import HEADER_BYTES, MAX_TIMESTAMP_POSITION, PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
@@ -32,18 +32,8 @@ def refusal(kernel: Any, data: bytes, count: int = 1) -> str:
     return str(caught.value)
 
 
-def test_scan_gives_largest_delta_its_first_record_and_smallest(kernel: Any) -> None:
-    data = b"".join(plain_record(index, delta) for index, delta in enumerate((5, 9, -3, 9)))
-    assert scan(kernel, data, 4) == (9, 1, -3)
-
-
 def test_scan_of_nothing(kernel: Any) -> None:
     assert scan(kernel, b"", 0) == (0, -1, 0)
-
-
-def test_scan_when_all_deltas_are_negative(kernel: Any) -> None:
-    data = plain_record(0, -7) + plain_record(1, -9)
-    assert scan(kernel, data, 2) == (-7, 0, -9)
 
 
 def test_columns_say_where_everything_is(kernel: Any) -> None:
@@ -150,12 +140,6 @@ def test_a_count_that_the_bytes_cannot_hold_is_refused_before_any_walk(kernel: A
     assert columns.capacity == 0
 
 
-def test_one_record_fewer_or_more_than_counted(kernel: Any) -> None:
-    data = plain_record(0, 0, b"v" * 20) + plain_record(1, 0, b"v" * 20)
-    assert "left over" in refusal(kernel, data, 1)
-    assert "record 2" in refusal(kernel, data, 3)
-
-
 @pytest.mark.parametrize(("position", "end"), [(-1, 8), (0, 9), (4, 2), (-(2**40), 2**40), (0, 2**40)])
 def test_nothing_beyond_the_data_is_read(kernel: Any, position: int, end: int) -> None:
     with pytest.raises(kernel.RecordError):
@@ -163,15 +147,6 @@ def test_nothing_beyond_the_data_is_read(kernel: Any, position: int, end: int) -
     if position <= 0:
         with pytest.raises(kernel.RecordError):
             kernel.find_batch(plain_record(), position, end, 0)
-
-
-def test_every_cut_of_a_record_is_refused(kernel: Any) -> None:
-    data = plain_record(0, 0, b"value") + record_bytes(
-        varint(2**40), varint(1), varint(3), b"key", NONE, varint(1), HEADER
-    )
-    for end in range(len(data)):
-        with pytest.raises(kernel.RecordError):
-            kernel.scan(data, 0, end, 2)
 
 
 def test_a_long_walk_lets_other_threads_run(kernel: Any) -> None:
@@ -329,15 +304,6 @@ def log_of(*bases: int) -> bytes:
     )
 
 
-def test_find_batch_by_last_offset(kernel: Any) -> None:
-    data = log_of(0, 3, 6)
-    size = len(data) // 3
-    found = [kernel.find_batch(data, 0, len(data), offset) for offset in range(9)]
-    assert found == [(at, size) for at in (0, 0, 0, size, size, size, 2 * size, 2 * size, 2 * size)]
-    assert kernel.find_batch(data, size, len(data), 0) == (size, size)
-    assert kernel.find_batch(data, 0, len(data), -5) == (0, size)
-
-
 def test_find_batch_that_ends_first_says_where_to_read_on(kernel: Any) -> None:
     data = log_of(0, 3, 6)
     size = len(data) // 3
@@ -414,14 +380,6 @@ def test_buffers_are_let_go(kernel: Any) -> None:
     kernel.find_batch(data, 0, len(data), 1)
     gc.collect()
     data.append(0)  # BufferError if a view were still held
-
-
-def test_both_refuse_in_the_same_words(kernel: Any) -> None:
-    if kernel is INSTALLED:
-        pytest.skip("compared from the other side")
-    for cut in range(1, 57):
-        data = plain_record(0, 0, b"v" * 50)[:cut]
-        assert refusal(kernel, data) == refusal(INSTALLED, data)
 
 
 @pytest.mark.parametrize("key_bytes", [4, 8])

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.batches import batch_of, plain_record, record_bytes, varint
+from tests.support.batches import plain_record, record_bytes, varint
 from tests.support.kernels import BOTH
 from tests.support.siphash import siphash128
-from tidelog.protocol.records.build import Record, read_records
 
 pytestmark = pytest.mark.parametrize("kernel", BOTH, ids=["installed", "interpreted"])
 
@@ -97,15 +96,6 @@ def test_an_entry_lies_where_its_hash_says(kernel: Any, capacity: int) -> None:
         assert sum(map(bool, table[: 24 * place] + table[24 * place + 24 :])) == 0
 
 
-def test_the_latest_offset_of_a_key_is_kept_and_none_lowers_it(kernel: Any) -> None:
-    table = bytearray(24 * 8)
-    for offset, latest in ((0, 0), (7, 7), (7, 7), (3, 7), (INT64_MAX, INT64_MAX), (8, INT64_MAX)):
-        added = 1 if offset == 0 else 0
-        assert kernel.put(table, SECRET, b"key", offset, 1) == (1, added)
-        assert kernel.latest(table, SECRET, b"key") == latest
-        assert kernel.latest(table, SECRET, b"kez") == -1
-
-
 def test_half_a_hash_is_no_hash(kernel: Any) -> None:
     """A key is not taken for another whose hash agrees in one half."""
     right = siphash128(SECRET, b"key")
@@ -124,19 +114,6 @@ def test_half_a_hash_is_no_hash(kernel: Any) -> None:
         assert kernel.put(roomy, SECRET, b"key", 4, 1) == (1, 1)
         assert entry(roomy, (place + 1) % 3) == (right, 5)
         assert kernel.latest(roomy, SECRET, b"key") == 4
-
-
-@pytest.mark.parametrize("mask", [0, 1 << 63, 0xFF, 2**64 - 1, 1 << 64])
-@pytest.mark.parametrize("capacity", [40, 41, 64])
-def test_keys_of_one_chain_are_told_apart(kernel: Any, mask: int, capacity: int) -> None:
-    """All want one place, or one of two: each is found, and none has the offset of another."""
-    table = bytearray(24 * capacity)
-    names = [b"%d" % number for number in range(40)]
-    for step in range(3):
-        for offset, key in enumerate(names):
-            assert kernel.put(table, SECRET, key, 100 * step + offset, MANY, mask) == (1, step == 0)
-    assert [kernel.latest(table, SECRET, key, mask) for key in names] == list(range(200, 240))
-    assert kernel.latest(table, SECRET, b"none", mask) == -1
 
 
 def test_a_full_map_takes_no_new_key_and_knows_those_it_has(kernel: Any) -> None:
@@ -164,32 +141,6 @@ def test_a_chain_goes_round_the_end(kernel: Any) -> None:
         kernel.put(table, SECRET, key, offset, MANY)
     assert [entry(table, place)[1] for place in range(6)] == [2, 3, 4, 0, 0, 1]
     assert [kernel.latest(table, SECRET, key) for key in late] == [0, 1, 2, 3]
-
-
-def test_a_batch_is_noted_in_order(kernel: Any) -> None:
-    table = bytearray(24 * 16)
-    data, columns = scanned(
-        kernel, [keyed(0, b"a"), keyed(1, None), keyed(4, b"b", None), keyed(5, b""), keyed(9, b"a")]
-    )
-    assert kernel.note(table, SECRET, data, columns, 100, MANY) == (5, 3)
-    assert [kernel.latest(table, SECRET, key) for key in (b"a", b"b", b"", b"c")] == [109, 104, 105, -1]
-    # A second time, and earlier: nothing changes.
-    before = bytes(table)
-    assert kernel.note(table, SECRET, data, columns, 100, 0) == (5, 0)
-    assert kernel.note(table, SECRET, data, columns, 0, 0) == (5, 0)
-    assert table == before
-
-
-@pytest.mark.parametrize("room", [-5, 0, 1, 2, 3, 4, 2**70])
-def test_noting_ends_before_the_key_that_has_no_room(kernel: Any, room: int) -> None:
-    table = bytearray(24 * 16)
-    given = [None, b"a", b"a", b"b", None, b"a", b"c", b"b", b"d", None]
-    data, columns = scanned(kernel, [keyed(2 * n, key) for n, key in enumerate(given)])
-    noted = {-5: 1, 0: 1, 1: 3, 2: 6, 3: 8}.get(room, 10)
-    assert kernel.note(table, SECRET, data, columns, 50, room) == (noted, max(0, min(room, 4)))
-    for key in (b"a", b"b", b"c", b"d"):
-        places = [2 * n for n, other in enumerate(given[:noted]) if other == key]
-        assert kernel.latest(table, SECRET, key) == (50 + places[-1] if places else -1)
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 129, 1023, 1024, 1500])
@@ -224,40 +175,6 @@ def test_V8_two_keys_of_the_same_md5_are_two_keys(kernel: Any) -> None:
 
 
 # What goes.
-
-
-@pytest.mark.parametrize("drops", [False, True])
-@pytest.mark.parametrize("mapped_end", [-1, 0, 10, 11, 13, 14, 16, 20, 2**80])
-def test_a_record_goes_if_its_key_has_a_later_offset(kernel: Any, drops: bool, mapped_end: int) -> None:
-    given: list[tuple[bytes | None, bytes | None]] = [
-        (b"a", b"v"), (b"b", None), (None, b"v"), (b"c", None), (None, None), (b"d", b""), (b"a", b"v"),
-        (b"b", b"v"), (b"e", None), (b"f", b"v"),
-    ]  # fmt: skip
-    data, columns = scanned(kernel, [keyed(n, *parts) for n, parts in enumerate(given)])
-    table, keep = bytearray(24 * 20), bytearray(b"\xff") * 11
-    kernel.note(table, SECRET, data, columns, 10, MANY)
-    for offset, key in ((15, b"d"), (14, b"c"), (19, b"f")):
-        kernel.put(table, SECRET, key, offset, MANY)
-    stays = []
-    for number, (key, value) in enumerate(given):
-        later = number in (0, 1, 3)
-        gone = key is not None and (later or (value is None and drops))
-        stays.append(10 + number >= mapped_end or not gone)
-    chosen = kernel.choose(table, SECRET, data, columns, 10, mapped_end, drops, keep)
-    assert keep == bytes(stays) + b"\xff"
-    assert chosen.kept == sum(stays)
-    assert chosen.tombstones == sum(stays[number] for number in (1, 3, 8))
-    assert chosen.keyless == 2
-
-
-def test_an_empty_key_is_a_key(kernel: Any) -> None:
-    data, columns = scanned(kernel, [keyed(0, b""), keyed(1, b"", None), keyed(2, b"a"), keyed(3, b"", None)])
-    table, keep = bytearray(24 * 4), bytearray(4)
-    assert kernel.note(table, SECRET, data, columns, 0, MANY) == (4, 2)
-    assert kernel.choose(table, SECRET, data, columns, 0, NO_END, False, keep) == (2, 1, 0)
-    assert keep == b"\0\0\1\1"
-    assert kernel.choose(table, SECRET, data, columns, 0, NO_END, True, keep) == (1, 0, 0)
-    assert keep == b"\0\0\1\0"
 
 
 def test_a_key_that_the_map_does_not_have_stays(kernel: Any) -> None:
@@ -348,19 +265,6 @@ def test_timestamps_are_counted_from_another_one(kernel: Any) -> None:
     assert written == (len(made), 5, 4, -4)
 
 
-@pytest.mark.parametrize("deltas", [(5, 9, 9, -3), (-7, -9, -7, -8), (4, 4, 4, 4), (-1, 0, 1, 2)])
-def test_of_records_of_the_largest_timestamp_the_first_is_named(kernel: Any, deltas: tuple[int, ...]) -> None:
-    records = [keyed(3 * n, b"k", b"v", delta) for n, delta in enumerate(deltas)]
-    for shift in (0, 1, -100, 1 << 40):
-        for keep in range(1, 16):
-            kept = [(deltas[n] + shift, 3 * n) for n in range(4) if keep >> n & 1]
-            marks = bytes(keep >> n & 1 for n in range(4))
-            _, written = moved(kernel, records, shift, marks)
-            largest = max(delta for delta, _ in kept)
-            right = next(offset for delta, offset in kept if delta == largest)
-            assert written[1:] == (largest, right, min(delta for delta, _ in kept))
-
-
 @pytest.mark.parametrize("delta", [INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX])
 @pytest.mark.parametrize(
     "to", [INT64_MIN, INT64_MIN + 1, -(2**31), -65, -64, -1, 0, 63, 64, 2**62, INT64_MAX]
@@ -387,23 +291,6 @@ def test_a_timestamp_that_leaves_an_int64_is_an_error(kernel: Any, delta: int, s
     assert caught.value.record == 1
     # Whoever does not stay cannot be wrong.
     assert kernel.write(data, columns, b"\0\0", out, shift) == (0, 0, -1, 0)
-
-
-def test_what_was_written_is_read_back(kernel: Any) -> None:
-    given = [
-        Record(n, 1000 + 7 * n, b"%d" % n, b"v" * n or None, (("h", b"x"), ("", None))) for n in range(200)
-    ]
-    headers = varint(2) + sized(b"h") + sized(b"x") + sized(b"") + sized(None)
-    records = [
-        record_bytes(varint(7 * n), varint(n), sized(b"%d" % n), sized(b"v" * n or None), headers)
-        for n in range(200)
-    ]
-    keep = bytes(n % 3 == 0 for n in range(200))
-    made, written = moved(kernel, records, 900, keep)
-    batch = batch_of(
-        made, count=sum(keep), base_timestamp=100, max_timestamp=100 + written.timestamp_delta_max
-    )
-    assert list(read_records(bytes(batch))) == given[::3]
 
 
 def test_a_batch_may_be_compacted_where_it_lies(kernel: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from tests.support.batches import NOW_MS
-from tests.support.messages import LIMIT, as_in, by_kafka_python, message, resigned, shifted, some, wrapper
+from tests.support.messages import LIMIT, as_in, message, resigned, shifted, some, wrapper
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.protocol.records import legacy, legacy_codecs
 from tidelog.protocol.records.build import Record, build_batch
@@ -23,7 +23,6 @@ from tidelog.protocol.records.errors import (
 from tidelog.protocol.records.message_set import (
     build_message_set,
     entries,
-    messages,
     open_payload,
     read_records,
 )
@@ -85,13 +84,6 @@ def test_S60_the_bytes_of_a_message(magic: int) -> None:
 
 @BOTH
 @EVERY_CODEC
-def test_S60_null_is_not_empty(magic: int, codec: int) -> None:
-    given = as_in(magic, [Record(0, 5, None, None), Record(1, 5, b"", b""), Record(2, 6, b"k", None)])
-    assert list(read_records(build_message_set(given, magic=magic, codec=codec))) == given
-
-
-@BOTH
-@EVERY_CODEC
 def test_S62_S67_holes_between_offsets_stay(magic: int, codec: int) -> None:
     """S66."""
     given = as_in(magic, [Record(n, NOW_MS - n, b"k", b"v" * n) for n in (1000, 1001, 1007, 5000)])
@@ -146,16 +138,6 @@ def test_S48_with_log_append_time_all_have_the_wrappers_time(codec: int) -> None
     # A payload that stays as it came has the producer's times in it.
     kept = wrapper(1, 1, message(1, 0, timestamp=5) + message(1, 1), 1, attributes=8, timestamp=77)
     assert [record.timestamp for record in read_records(kept)] == [77, 77]
-
-
-@BOTH
-@EVERY_CODEC
-def test_S60_kafka_python_reads_what_is_built(magic: int, codec: int) -> None:
-    if (magic, codec) == (0, 3):
-        pytest.skip("kafka-python wants xxhash for that")
-    given = as_in(magic, shifted(MANY, 1 << 40))
-    built = build_message_set(given, magic=magic, codec=codec)
-    assert list(by_kafka_python(built)) == given
 
 
 @BOTH
@@ -356,13 +338,6 @@ def test_one_payload_at_a_time_is_in_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 5 * LIMIT
     finally:
         tracemalloc.stop()
-
-
-def test_a_plain_entry_is_a_message_itself() -> None:
-    data = message(1, 12, b"v", key=b"k", timestamp=3)
-    (entry,) = entries(data)
-    assert list(messages(data, entry, 0)) == [(12, 3, b"k", b"v")]
-    assert entry.size_bytes == len(data)
 
 
 @pytest.mark.parametrize("magic", [-1, 2])
