@@ -24,6 +24,7 @@ from tidelog.pipeline.jobs.parts.flags import (
     Table,
     Window,
     job,
+    one_of,
 )
 
 app = typer.Typer(
@@ -102,10 +103,12 @@ def upsert(
     max_records: Annotated[
         int, typer.Option(min=1, help="Of how many records a batch is, at most.")
     ] = 1_000_000,
+    format_name: Annotated[str, typer.Option("--format", hidden=True)] = "delta",
 ) -> int:
     """Keep a table of Delta of the latest value of each key of a topic; a tombstone takes its key out."""
     from tidelog.pipeline.jobs import upsert
 
+    one_of("--format", format_name, ("delta",))
     return upsert.run(asked, out, available_now, group, max_records)
 
 
