@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.clock import Clock
+from tidelog.broker.net import freed_memory
 from tidelog.broker.net.server import Server
 from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
@@ -40,6 +41,7 @@ async def serve(
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    freed_memory.keep_some()
     broker = Broker(config, clock or Clock())
     broker.start()
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import Routes, dispatch
+from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.connection import Connection, Shared
 from tidelog.broker.net.frame_memory import FrameMemory
@@ -249,10 +250,12 @@ class Server:
                     connection.close()
 
     async def _watch_pace(self) -> None:
-        """Cut off requests that come too slowly, and let clients go that have left."""
+        """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
         loop, frame_memory = asyncio.get_running_loop(), self.shared.frame_memory
+        freed = freed_memory.FreedMemory(freed_memory.meter())
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
+            freed.look()
             now_s, others_wait = loop.time(), frame_memory.is_waited_for
             for connection in self.connections.copy():
                 connection.look_after(now_s, others_wait)
