@@ -21,6 +21,7 @@ from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.log_manager import LOG_STARTS
 
@@ -166,7 +167,7 @@ def test_an_append_time_that_is_lost_among_others(tmp_path: Path) -> None:
     entries = bytearray(index.read_bytes())
     number = next(n for n in range(20, 40) if appended[n] > appended[n - 1] and appended[n + 1] > appended[n])
     at = next(
-        at for at in range(0, len(entries), 16) if entries[at : at + 8] == appended[number].to_bytes(8, "big")
+        at for at in range(HEADER_BYTES, len(entries), 16) if entries[at : at + 8] == appended[number].to_bytes(8, "big")
     )
     entries[at + 3] ^= 1
     index.write_bytes(entries)
