@@ -167,7 +167,11 @@ def test_an_append_time_that_is_lost_among_others(tmp_path: Path) -> None:
     entries = bytearray(index.read_bytes())
     number = next(n for n in range(20, 40) if appended[n] > appended[n - 1] and appended[n + 1] > appended[n])
     at = next(
-        at for at in range(HEADER_BYTES, len(entries), 16) if entries[at : at + 8] == appended[number].to_bytes(8, "big")
+        at
+        for at in range(HEADER_BYTES, len(entries), 16)
+        if entries[at : at + 8] == appended[number].to_bytes(8, "big")
+        for at in range(HEADER_BYTES, len(entries), 16)
+        if entries[at : at + 8] == appended[number].to_bytes(8, "big")
     )
     entries[at + 3] ^= 1
     index.write_bytes(entries)

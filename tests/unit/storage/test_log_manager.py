@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.logs import NOW, batch, fill, held_open, is_damaged, open_log, retain, scan
-from tests.support.paths import KAFKA_WRITTEN
+from tests.support.paths import KAFKA_WRITTEN, TESTS
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record, build_batch
@@ -48,7 +48,7 @@ from tidelog.storage.summary import Summary
 pytestmark = pytest.mark.usefixtures("telling_file_system")
 
 TOPIC_ID = bytes(range(16))
-EARLIER = Path(__file__).parents[1] / "data" / "version-6"
+EARLIER = TESTS / "data" / "version-6"
 
 
 class Folder:
