@@ -240,11 +240,16 @@ func followed(ctx context.Context, topic, group string) int64 {
 				return
 			}
 			check(key.ReadFrom(record.Key))
+			if key.Group != group || key.Topic != topic {
+				return
+			}
+			if record.Value == nil { // a tombstone
+				delete(found, key.Partition)
+				return
+			}
 			value := kmsg.NewOffsetCommitValue()
 			check(value.ReadFrom(record.Value))
-			if key.Group == group && key.Topic == topic {
-				found[key.Partition] = value.Offset
-			}
+			found[key.Partition] = value.Offset
 		})
 	}
 	sum := int64(0)
