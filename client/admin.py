@@ -1,9 +1,11 @@
 """Changes of topics and options, and what brokers say of their disks."""
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.cluster import FIRST_PAUSE_S, LONGEST_PAUSE_S, Cluster, Partition, check
+from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerError, UnknownTopic
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
@@ -71,17 +73,22 @@ def create_topic(cluster: Cluster, name: str, partitions: int, options: Mapping[
         configs=[CreatableTopicConfig(name=option, value=value) for option, value in options.items()],
     )
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)
-    (answer,) = cluster.retried("the controller", cluster.controller).ask(CREATE_TOPICS, request).topics
+    answer = _ask_controller(cluster, lambda connection: connection.ask(CREATE_TOPICS, request).topics)
     _refuse(answer, f"topic {name} was not created")
     return partitions if answer.num_partitions < 0 else answer.num_partitions
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
     """Delete a topic; BrokerError if that is refused."""
-    connection = cluster.retried("the controller", cluster.controller)
-    by_id = connection.version(DELETE_TOPICS) >= _BY_ID
-    named: dict[str, Any] = {"topics": [DeleteTopicState(name=name)]} if by_id else {"topic_names": [name]}
-    (answer,) = connection.ask(DELETE_TOPICS, DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS, **named)).responses
+
+    def ask(connection: Connection) -> Any:
+        by_id = connection.version(DELETE_TOPICS) >= _BY_ID
+        named: dict[str, Any] = (
+            {"topics": [DeleteTopicState(name=name)]} if by_id else {"topic_names": [name]}
+        )
+        return connection.ask(DELETE_TOPICS, DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS, **named)).responses
+
+    answer = _ask_controller(cluster, ask)
     _refuse(answer, f"topic {name} was not deleted")
 
 
@@ -89,7 +96,7 @@ def create_partitions(cluster: Cluster, name: str, count: int) -> None:
     """Have a topic have so many partitions; BrokerError if that is refused."""
     wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False)
-    (answer,) = cluster.retried("the controller", cluster.controller).ask(CREATE_PARTITIONS, request).results
+    answer = _ask_controller(cluster, lambda connection: connection.ask(CREATE_PARTITIONS, request).results)
     _refuse(answer, f"topic {name} was not changed")
 
 
@@ -140,6 +147,18 @@ def _named(resource: Resource) -> dict[str, Any]:
 
 def _of(cluster: Cluster, resource: Resource) -> Any:
     return cluster.any_broker() if resource.node_id is None else cluster.node(resource.node_id)
+
+
+def _ask_controller(cluster: Cluster, ask: Callable[[Connection], Any]) -> Any:
+    """Return the one result of what the controller is asked; the next one where it has become another."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        (answer,) = ask(cluster.retried("the controller", cluster.controller))
+        if answer.error_code != ErrorCode.NOT_CONTROLLER or pause_s > LONGEST_PAUSE_S:
+            return answer
+        cluster.forget()
+        time.sleep(pause_s)
+        pause_s *= 2
 
 
 def _refuse(answer: Any, what: str, topic: str | None = None) -> None:

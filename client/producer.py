@@ -11,6 +11,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,7 +34,10 @@ BATCH_BYTES: Final = 256 << 10
 UNDER_WAY_BYTES: Final = 16 << 20
 UNDER_WAY_RECORDS: Final = 10_000
 _RECORD_BYTES_MAX: Final = 100 << 20  # more than a broker takes as one request
-_REQUEST_BYTES: Final = 8 << 20
+# Of several batches, below what a broker with small bounds takes as one request.
+_REQUEST_BYTES: Final = 512 << 10
+# A batch waits no longer than this for more records, while the caller has some.
+LINGER_S = 0.05
 _RECORD_OVERHEAD_BYTES: Final = 40
 ANSWER_S: Final = 10.0
 _ALL_REPLICAS: Final = -1
@@ -119,7 +123,8 @@ class Producer:
         self._sent = 0
         self._under_way = 0
         self._under_way_bytes = 0
-        self._last_news = time.monotonic()
+        self._polled_at = self._last_news = time.monotonic()
+        self._is_tried = False  # whether what is under way was to be sent once
         self._pause_s = FIRST_PAUSE_S
         self._paused_until = 0.0
         self._reason = "it cannot be reached"
@@ -158,20 +163,28 @@ class Producer:
         batch = batches[-1]
         batch.add(number, Record(len(batch.records), timestamp_ms, key, value, headers), size)
         if not self._under_way:
-            self._last_news = time.monotonic()
+            self._is_tried = False
         self._under_way += 1
         self._under_way_bytes += size
-        if len(batches) > 1:
+        if len(batches) > 1 or time.monotonic() - self._polled_at >= LINGER_S:
             self.poll(0)
         while self._under_way > UNDER_WAY_RECORDS or self._under_way_bytes > UNDER_WAY_BYTES:
             self.poll(1)
 
     def poll(self, wait_s: float) -> None:
         """Send what can be sent, and take the answers that come within a time; Rejected, Stalled."""
+        self._polled_at = time.monotonic()
+        if not self._is_tried:
+            self._is_tried, self._last_news = True, self._polled_at
         try:
             self._start()
             self._receive(wait_s)
-        except (Retriable, UnknownTopic) as error:
+        except UnknownTopic as error:
+            self._again(str(error))
+            if self._creates_topics:
+                with suppress(ClientError):
+                    self._cluster.partitions(error.topic, create=True)
+        except Retriable as error:
             self._again(str(error))
         if self._under_way and time.monotonic() - self._last_news > self._give_up_s:
             raise Stalled(self._first(), self._reason)

@@ -114,6 +114,11 @@ def parsed(data: bytes | files.Map) -> Stored:
     return Stored(None, entries)
 
 
+def is_of_other_version(data: Data) -> bool:
+    """Tell whether these are the bytes of a file without a header, as versions before it wrote them."""
+    return bool(data) and len(data) % ENTRY_BYTES == 0 and bytes(data[: len(MAGIC)]) != MAGIC
+
+
 class AppendIndex(IndexFile):
     """Entries by append time."""
 
@@ -438,8 +443,10 @@ def _exact(entries: list[AppendTime], stamps: Iterable[tuple[int, int | None]]) 
     """Return the entries for batches, each of a relative offset and perhaps its append time; as they are for none."""
     exact: list[AppendTime] = []
     number, last_ms = 0, -1
-    for offset, time_ms in stamps:
-        while number + 1 < len(entries) and entries[number + 1].relative_offset <= offset:
+    for first_offset, time_ms in stamps:
+        # The first entry is for the segment from its start on, of which compaction may have left nothing.
+        offset = first_offset if exact or entries[0].relative_offset else 0
+        while number + 1 < len(entries) and entries[number + 1].relative_offset <= first_offset:
             number += 1
         if time_ms is None:
             entry = entries[number]._replace(relative_offset=offset)

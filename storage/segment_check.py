@@ -113,7 +113,9 @@ class SegmentCheck:
         )
         version = version_of(self.sidecars.summary or b"")
         # Its append index is, too: a start makes both anew.
-        self.is_other_version = version not in (None, VERSION)
+        self.is_other_version = version not in (None, VERSION) or (
+            self.sidecars.summary is None and append_index.is_of_other_version(self.sidecars.append_index)
+        )
         self._is_cut_short = False
         self.has_bounds = False
         self._around = around

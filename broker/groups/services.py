@@ -50,6 +50,9 @@ class Reply(Later):
 
     __slots__ = ("_replies",)
 
+    # What the group has begun for a member is done to its end: others rely on it.
+    ends_with_client = False
+
     def __init__(self, replies: "Replies") -> None:
         super().__init__(WAITING_BYTES)
         self._replies = replies

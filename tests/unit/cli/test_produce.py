@@ -99,6 +99,46 @@ def test_all_acknowledged() -> None:
         assert sent.batches == [(0, [b"a", b"b", b"c"], 1, 0)]
 
 
+def test_records_leave_while_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few they are: a writer that never ends is not kept waiting for a full batch."""
+    monkeypatch.setattr(producing, "LINGER_S", 0)
+    with sending() as (to, _, acknowledged):
+        for _ in range(5000):
+            to.send("t", b"v", 0)
+            if acknowledged:
+                break
+        assert acknowledged
+
+
+def test_giving_up_counts_from_the_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not from when the record came: its caller may have done something else meanwhile."""
+    monkeypatch.setattr(producing, "LINGER_S", 1000)
+    with sending(give_up_s=0.5) as (to, _, acknowledged):
+        to.send("t", b"v", 0)
+        to._last_news -= 1000
+        to.flush()
+        assert acknowledged == [1]
+
+
+def test_many_batches_are_no_larger_request_than_a_small_broker_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    request = Producer._request
+
+    def sized(self: Producer, taken: dict[Any, Any]) -> Any:
+        sizes.append(sum(batch.size_bytes for batch in taken.values()))
+        return request(self, taken)
+
+    monkeypatch.setattr(Producer, "_request", sized)
+    with sending(partitions=20) as (to, _, acknowledged):
+        for number in range(4000):
+            to.send("t", b"v" * 1000, 0, partition=number % 20)
+        to.flush()
+        assert len(acknowledged) == 4000
+    assert max(sizes) < 1_000_000
+
+
 def test_the_sequence_goes_on_and_is_the_same_when_a_batch_is_sent_again() -> None:
     lost = ConnectionLost("gone")
     with sending(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, lost, ErrorCode.DUPLICATE_SEQUENCE_NUMBER) as (

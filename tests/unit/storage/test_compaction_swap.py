@@ -235,3 +235,24 @@ def test_P13_what_a_pass_could_not_remove_goes_before_the_next(tmp_path: Path) -
     again = open_log(log.directory, clean=True, shared=new_shared(tmp_path), **MERGING)
     assert rows_of(again) == rows_of(log)
     assert not again.damaged
+
+
+def test_an_append_index_that_is_made_anew_begins_with_its_segment(tmp_path: Path) -> None:
+    """Though compaction has left nothing of its first batches."""
+    options = {**COMPACTED, "message_timestamp_type": "LogAppendTime"}
+    log = open_log(tmp_path / "topic-0", **options)
+    for n in range(30):
+        log.append(keyed((b"a", b"%d" % n)), NOW + n)
+    log.roll(NOW + 30)
+    log.append(keyed((b"z", b"1")), NOW + 31)
+    log.durability.flush()
+    clean(log, NOW + 40)
+    rows = rows_of(log)
+    assert rows[0].offset > 0
+    log.close()
+    for suffix in (".appendindex", ".summary"):
+        (log.directory / f"{0:020d}{suffix}").unlink()
+    again = open_log(log.directory, **options)
+    assert rows_of(again) == rows
+    again.close()
+    assert list(fsck.Fsck(log.directory, deep=True, repair=False).problems()) == []

@@ -1539,6 +1539,15 @@ def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
     assert not log.takes_writes
 
 
+def test_an_append_index_of_another_version_without_a_summary_is_no_damage(tmp_path: Path) -> None:
+    """As a kill leaves that of a segment that was being written."""
+    folder = Path(shutil.copytree(EARLIER, tmp_path / "data"))
+    (folder / ".kafka_cleanshutdown").unlink()
+    (folder / "t-0" / f"{14:020d}.summary").unlink()
+    (problem,) = Fsck(folder, deep=True, repair=False).problems()
+    assert (problem.is_note, "of another version" in problem.what) == (True, True)
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_folder_of_a_version_with_other_summaries_is_served_and_loses_nothing(
     tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
