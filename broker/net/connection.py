@@ -49,6 +49,7 @@ from tidelog.broker.answers import (
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import UNKNOWN, name_of
 from tidelog.broker.net.admission import Admission
+from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.net.pending import PendingAnswers
@@ -109,6 +110,7 @@ class Shared:
 
     admission: "Admission[Connection]"
     outbox: Outbox
+    busy_poll: BusyPoll
     frame_memory: FrameMemory
     dispatch: Dispatch
 
@@ -121,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._turns = broker.turns
         self._max_frame_bytes = broker.config.socket_request_max_bytes
         self._admission, self._outbox = shared.admission, shared.outbox
-        self._frame_memory = shared.frame_memory
+        self._busy_poll, self._frame_memory = shared.busy_poll, shared.frame_memory
         self._dispatch = shared.dispatch
         self._listener_name = listener_name
         self.session: Session
@@ -188,6 +190,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         received.filled += size_bytes
         if received.filled >= received.frame_end:
             self._process()
+            if (
+                not self._pending.answers
+            ):  # A client that waits for an answer does not ask again before it is there.
+                self._busy_poll.request_came()
         elif received.filled == len(received.view) and not received.grow():
             self._reading.pause(MEMORY)
 

@@ -16,6 +16,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import Routes, dispatch
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
+from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
@@ -74,6 +75,7 @@ class Server:
         self.shared = Shared(
             Admission(lambda: broker.config),
             Outbox(broker.loop),
+            BusyPoll(broker.loop),
             FrameMemory(config.queued_max_request_bytes),
             self._dispatch(broker.tallies),
         )
