@@ -37,7 +37,6 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.storage.shared import Shared
 
-NO_SESSION = 0
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
 CLOSED = -2  # the epoch of a session that has ended

@@ -14,14 +14,13 @@ ADMIN_CLIENT = "__admin_client"
 class Session:
     """A client, from accept to close. What of it changes belongs to the event loop."""
 
-    __slots__ = ("address", "advertised", "broker", "client_id", "listener_name", "peer", "raw_client_id")
+    __slots__ = ("address", "advertised", "broker", "client_id", "peer", "raw_client_id")
 
     def __init__(
         self, broker: Broker, listener_name: str, peer: tuple[str, int], reached: tuple[str, int]
     ) -> None:
         """Begin with a client at `peer`, which has reached us at `reached`: host and port of both."""
         self.broker = broker
-        self.listener_name = listener_name
         self.address = peer[0]
         self.peer = f"{peer[0]}:{peer[1]}"  # for lines in the log
         # Where clients of this listener are told that the broker is.

@@ -121,7 +121,6 @@ class SegmentCheck:
         self._around = around
         self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
         self._segment.size = status.size
-        self.torn_bytes = 0
         self._found: Segment = self._segment
         self._is_vouched = False
 
@@ -271,7 +270,6 @@ class SegmentCheck:
         if self._around.next_base is None and is_tail_complete(found, self._around.flushed_to):
             return
         if self._around.lags and found.next_offset >= self._around.flushed_to:
-            self.torn_bytes = found.size - damage[-1].start
             self._leave_tail()
         elif self._around.next_base is not None:
             found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=self._around.next_base))
