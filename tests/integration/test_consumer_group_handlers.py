@@ -1,6 +1,8 @@
 """The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
 
 import asyncio
+import socket
+import struct
 import threading
 from typing import Any
 
@@ -362,6 +364,33 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
     assert not waiting.done()
     gate.set()
     assert (await waiting).error_code == NONE
+
+
+async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topics_are_matched(
+    served: Served, one: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match, gate = topic_patterns.matches, threading.Event()
+
+    def slowly(regexes: Any, names: Any, most: int) -> Any:
+        while not gate.wait(0.001):
+            if (yield):
+                return {}
+        return (yield from match(regexes, names, most))
+
+    monkeypatch.setattr(topic_patterns, "matches", slowly)
+    await make_topic(one.client, "t", 2)
+    waiting = asyncio.create_task(one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="t"))
+    await until(lambda: served.broker.groups.group("g") is not None)
+    its_socket = one.client.writer.get_extra_info("socket")
+    its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.client.writer.transport.abort()
+    await asyncio.wait_for(until(lambda: not served.server.connections), 20)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await waiting
+    gate.set()
+    group = served.broker.groups.group("g")
+    assert isinstance(group, ConsumerGroup)
+    await asyncio.wait_for(until(lambda: group.members["m"].current.epoch == group.epoch > 0), 10)
 
 
 async def test_topics_that_are_made_deleted_and_made_again_are_followed(served: Served, one: Member) -> None:
