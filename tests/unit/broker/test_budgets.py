@@ -7,6 +7,7 @@ its budget raises the number here, and says why in its message; one that needs l
 import asyncio
 import gc
 import platform
+import selectors
 import shutil
 import signal
 import socket
@@ -28,6 +29,7 @@ from tests.support.broker import Broker as BrokerProcess
 from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient, produce_request
 from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
+from tidelog.broker.net import busy_poll
 from tidelog.broker.net.server import Server
 from tidelog.config.load import load
 from tidelog.protocol.frame import encode_request
@@ -63,13 +65,17 @@ BUDGETS = {
 # The CPU of a request: how many instructions of Python's bytecode its event loop and its flusher execute for it. The
 # same whatever the machine does beside it, but not in C or Cython; and each version of Python compiles to its own. In
 # how many reads a large request comes is chance.
+#
+# The loop itself is not counted: the broker runs on another one, and how often it turns while it polls for the next
+# request depends on the machine.
+NOT_COUNTED = (str(Path(asyncio.__file__).parent), selectors.__file__, busy_poll.__file__)
 INSTRUCTIONS = {
     (3, 11): {
-        "produce": 1175,
-        "produce on disk": 1800,
-        "fetch": 1317,
-        "fetch of 64 KiB": 1415,
-        "list offsets by time": 1319,
+        "produce": 1184,
+        "produce on disk": 1801,
+        "fetch": 1325,
+        "fetch of 64 KiB": 1424,
+        "list offsets by time": 1328,
     },
     (3, 13): {
         "produce": 1101,
@@ -80,8 +86,6 @@ INSTRUCTIONS = {
     },
 }
 MORE = 1.05
-# How often the flusher is woken for several at once, and the loop by it, is chance.
-MORE_ON_DISK = 1.1
 
 
 def small_batch(number: int = 0) -> bytes:
@@ -163,6 +167,8 @@ async def count(folder: Path, what: str, measure: str) -> Counts:
             if is_counting:
                 instructions[threading.current_thread().name] += 1
         elif event == "call":
+            if frame.f_code.co_filename.startswith(NOT_COUNTED):
+                return None
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return trace
 
@@ -222,8 +228,7 @@ async def test_instructions_of_a_request(tmp_path: Path, what: str) -> None:
     counted = (await count(tmp_path, what, "instructions")).instructions
     each = (counted[threading.current_thread().name] + counted["flusher"]) / COUNTED
     usual = INSTRUCTIONS[sys.version_info[:2]][what]
-    more = MORE_ON_DISK if what == "produce on disk" else MORE
-    assert usual / more <= each <= usual * more, f"{each:.0f} instructions a request, not {usual}"
+    assert usual / MORE <= each <= usual * MORE, f"{each:.0f} instructions a request, not {usual}"
 
 
 @pytest.mark.parametrize("what", BUDGETS)
