@@ -16,12 +16,12 @@ from tidelog.broker.topic_rules import TopicNamesCollide, metric_name, name_prob
 from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
-from tidelog.storage import files, folder_identity, importing, retention
+from tidelog.protocol.topic_names import CLUSTER_METADATA, is_internal
+from tidelog.storage import files, importing, layout, retention
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.importing import Staged
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.log_names import CLUSTER_METADATA, is_internal
 
 
 class Expired(NamedTuple):
@@ -79,7 +79,7 @@ def _problem(topic: str, partition: int) -> str | None:
 
 def _refuse_open(source: Path) -> None:
     """Refuse the folder of a partition that a broker is writing, by whatever path it is named."""
-    if files.is_locked(files.real(source).parent / folder_identity.LOCK):
+    if files.is_locked(files.real(source).parent / layout.LOCK):
         raise DataDirLocked(f"{source}: a broker has this log open; stop it first")
 
 

@@ -13,7 +13,7 @@ from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog, Contents,
 from tidelog.config.nearest import nearest
 from tidelog.config.options import dynamic_option
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, layout
 from tidelog.storage.errors import StorageError
 
 Changes = Mapping[str, str | None]
@@ -44,7 +44,7 @@ def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
         elif value is not None:
             TopicConfig().override({name: value})
     path = _catalog_in(data_folder)
-    lock = folder_identity.lock(data_folder, int(folder_identity.node_id_of(data_folder) or -1))
+    lock = layout.lock(data_folder, int(layout.node_id_of(data_folder) or -1))
     try:
         with closing(Catalog(path)) as catalog:
             options = _changed(_options_of(owner, catalog.contents(), path), changes)
@@ -67,7 +67,7 @@ def _changed(options: Mapping[str, str], changes: Changes) -> dict[str, str]:
 
 def _catalog_in(data_folder: Path) -> Path:
     path = data_folder / CATALOG_FILE
-    if files.status(path) is None or folder_identity.node_id_of(data_folder) is None:
+    if files.status(path) is None or layout.node_id_of(data_folder) is None:
         raise StorageError(f"{path}: there is no catalogue; name the folder that a broker has its data in")
     return path
 

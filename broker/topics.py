@@ -36,10 +36,10 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.steps import at_once
+from tidelog.protocol.topic_names import OFFSETS_TOPIC, is_internal
 from tidelog.storage.errors import LogDeleted, OnError, StorageError, without_frames
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.log_names import OFFSETS_TOPIC, is_internal
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)

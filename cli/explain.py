@@ -31,14 +31,13 @@ from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.compaction import plan as passes
 from tidelog.storage.compaction import survey
 from tidelog.storage.errors import StorageError
+from tidelog.storage.layout import LOG, LOG_STARTS, partition_of
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import LOG_STARTS
-from tidelog.storage.log_names import partition_of
 from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE, OFFSET_MAX
 
 RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")

@@ -28,7 +28,7 @@ def by_group(cluster: "Cluster") -> dict[str, Held]:
     """Return what each group has committed; nothing where no group ever has."""
     from tidelog.cli.connect import choose
     from tidelog.protocol.error_codes import ErrorCode
-    from tidelog.storage.log_names import OFFSETS_TOPIC
+    from tidelog.protocol.topic_names import OFFSETS_TOPIC
 
     committed: dict[str, dict[tuple[str, int], Committed]] = {}
     (topic,) = cluster.topics([OFFSETS_TOPIC])

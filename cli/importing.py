@@ -21,7 +21,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_names import partition_of
+from tidelog.storage.layout import partition_of
 
 
 def run(

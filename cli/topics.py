@@ -140,7 +140,7 @@ def delete(name: Topic, yes: Yes = False, bootstrap: Bootstrap = LOCAL) -> int:
     """Delete a topic and all its records."""
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import delete_topic
-        from tidelog.storage.log_names import OFFSETS_TOPIC
+        from tidelog.protocol.topic_names import OFFSETS_TOPIC
 
         describe_topic(cluster, name)
         groups = ""

@@ -21,11 +21,9 @@ from typing import ClassVar, NamedTuple
 from crc32c import crc32c
 
 from tidelog.storage import files, walk
-from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.index_file import Data, IndexFile
-from tidelog.storage.log_names import partition_of
+from tidelog.storage.layout import SUMMARY, load_topic_id, partition_of
 from tidelog.storage.open_segments import OpenSegments
-from tidelog.storage.summary import SUFFIX as SUMMARY
 from tidelog.storage.summary import Origin, Summary
 
 ENTRY = Struct(">qiI")

@@ -17,9 +17,10 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import append_index, files, producer_state, walk
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog, without_frames
+from tidelog.storage.layout import APPEND_INDEX, LOG, SUFFIXES, SUMMARY
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import snapshot_path
-from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Summary
 

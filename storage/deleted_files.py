@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidelog.storage import files
-from tidelog.storage.segment import SUFFIXES, Segment
+from tidelog.storage.layout import SUFFIXES
+from tidelog.storage.segment import Segment
 
 DELETED = ".deleted"
 # How many files are removed at once: a few milliseconds.

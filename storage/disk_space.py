@@ -12,7 +12,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, layout
 from tidelog.storage.errors import OnError
 from tidelog.storage.troubles import Troubles
 
@@ -65,7 +65,7 @@ class DiskSpace:
         """Let the next start take what was written for granted, if this may; tell whether it does. OSError."""
         with self._lock:
             if self.is_trusted:
-                folder_identity.save_boot(self.folder)
+                layout.save_boot(self.folder)
             return self.is_trusted
 
     def distrust(self) -> None:
@@ -78,7 +78,7 @@ class DiskSpace:
         """Have no start find what says that memory is to be believed; tried until it is done."""
         if self.is_trusted or self._is_forgotten:
             return
-        boot = self.folder / folder_identity.BOOT
+        boot = self.folder / layout.BOOT
         try:
             files.remove(boot)
         except OSError as error:

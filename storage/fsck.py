@@ -14,16 +14,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, folder_identity, hint_check, pins
+from tidelog.storage import continuity, files, hint_check, layout, pins
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
+from tidelog.storage.layout import (
+    APPEND_INDEX,
+    CLEAN_SHUTDOWN,
+    INDEX,
+    LOG,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    SUFFIXES,
+    SUMMARY,
+    TIME_INDEX,
+    bases_in,
+    partition_of,
+)
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
-from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.producer_snapshots import offset_of
 from tidelog.storage.recovery import Known
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
 from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
@@ -77,7 +87,7 @@ class _Known(NamedTuple):
     was_cut_off: bool = False
 
     def is_live(self) -> bool:
-        return self.folder is not None and files.is_locked(self.folder / folder_identity.LOCK)
+        return self.folder is not None and files.is_locked(self.folder / layout.LOCK)
 
 
 class Fsck:
@@ -132,7 +142,7 @@ class Fsck:
             yield
             return
         try:
-            lock = files.FolderLock(self._data_folder / folder_identity.LOCK)
+            lock = files.FolderLock(self._data_folder / layout.LOCK)
         except BlockingIOError:
             raise DataDirLocked(
                 f"{self._data_folder}: a broker has this data folder open; stop it before a repair, or leave "
@@ -354,7 +364,7 @@ def _found(folder: Path) -> tuple[bool, list[Path], Path | None]:
     try:
         is_data = not bases_in(folder) and partition_of(folder.name) is None
         data_folder = folder if is_data else folder.parent
-        is_known = files.status(data_folder / folder_identity.META) is not None
+        is_known = files.status(data_folder / layout.META) is not None
         found = [folder]
         if is_data:
             names = [
@@ -384,8 +394,8 @@ def _known(folder: Path | None) -> _Known:
     if folder is None:
         return _Known(None, True, {}, {})
     clean = files.status(folder / CLEAN_SHUTDOWN) is not None
-    is_ours = files.status(folder / folder_identity.META) is not None
-    was_cut_off = is_ours and not clean and not folder_identity.is_same_boot(folder)
+    is_ours = files.status(folder / layout.META) is not None
+    was_cut_off = is_ours and not clean and not layout.is_same_boot(folder)
     points, starts = load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS)
     return _Known(folder, clean, points, starts, was_cut_off)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tidelog.storage import checkpoints, files, folder_identity, leader_epochs, producer_snapshots
+from tidelog.storage import checkpoints, files, layout, leader_epochs, producer_snapshots
 from tidelog.storage.producer_state import fault as snapshot_fault
 from tidelog.storage.producer_state import is_torn
 
@@ -18,8 +18,8 @@ SNAPSHOT: Final = producer_snapshots.SUFFIX
 _OFFSETS: Final = "-offset-checkpoint"
 # Of each file by its name the reader whose ValueError says what is wrong.
 _TEXTS: Final[dict[str, Callable[[bytes], object]]] = {
-    leader_epochs.FILE_NAME: leader_epochs.epochs_in,
-    folder_identity.PARTITION_METADATA: folder_identity.topic_id_in,
+    layout.LEADER_EPOCHS: leader_epochs.epochs_in,
+    layout.PARTITION_METADATA: layout.topic_id_in,
 }
 
 
@@ -49,7 +49,7 @@ def faults(path: Path, *, was_killed: bool) -> list[str]:
     if path.suffix == SNAPSHOT:
         found = None if was_killed and is_torn(data) else snapshot_fault(data)
         return [] if found is None else [found]
-    if not data and (was_killed or path.name != folder_identity.PARTITION_METADATA):
+    if not data and (was_killed or path.name != layout.PARTITION_METADATA):
         return []
     try:
         _TEXTS.get(path.name, checkpoints.offsets_in)(data)
@@ -60,7 +60,7 @@ def faults(path: Path, *, was_killed: bool) -> list[str]:
 
 def repaired(path: Path) -> bool:
     """Remove a damaged file if a start makes what it held anew from the log, durably; tell whether it does."""
-    if path.suffix != SNAPSHOT and path.name != leader_epochs.FILE_NAME:
+    if path.suffix != SNAPSHOT and path.name != layout.LEADER_EPOCHS:
         return False
     producer_snapshots.remove(path.parent, [path])
     return True

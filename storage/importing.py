@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity, leader_epochs, recovery
+from tidelog.storage import files, layout, recovery
 from tidelog.storage.errors import CorruptLog, StorageError
+from tidelog.storage.layout import DELETE_SUFFIX, LOG, NAME_BYTES_MAX, SUFFIXES, bases_in
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, bases_in
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import LOG, SUFFIXES
 from tidelog.storage.shared import Shared
 
 # What lies in a partition's folder and is made anew from the log, or means nothing elsewhere.
 _OF_A_LOG = (*SUFFIXES, SNAPSHOT, ".txnindex")
-_OF_A_PARTITION = (folder_identity.PARTITION_METADATA, leader_epochs.FILE_NAME)
+_OF_A_PARTITION = (layout.PARTITION_METADATA, layout.LEADER_EPOCHS)
 
 
 class Staged(NamedTuple):
@@ -72,7 +71,7 @@ def stage(
     try:
         for base in bases:
             files.copy(_log(source, base), _log(folder, base))
-        folder_identity.save_topic_id(folder, topic_id)
+        layout.save_topic_id(folder, topic_id)
         copied_bytes = _log_bytes(folder)
         known = recovery.Known(clean=True)
         log = recovery.load(folder, *key, config, Shared(folder, 0), known, now_ms)

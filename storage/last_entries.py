@@ -13,8 +13,9 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from tidelog.protocol.records.search import find_entry
 from tidelog.storage import append_index, files, offset_index, time_index, walk
+from tidelog.storage.layout import APPEND_INDEX, INDEX, TIME_INDEX
 from tidelog.storage.minima import Minima
-from tidelog.storage.segment import APPEND_INDEX, INDEX, TIME_INDEX, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE, Summary
 
 _Entries = bytes | files.Map

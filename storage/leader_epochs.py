@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tidelog.storage import checkpoints, files
 from tidelog.storage.disk_space import DiskSpace
+from tidelog.storage.layout import LEADER_EPOCHS
 
-FILE_NAME = "leader-epoch-checkpoint"
 NONE = -1
 
 
@@ -38,14 +38,14 @@ class LeaderEpochs:
 
     def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Hold epochs; nothing is written."""
-        self.path = folder / FILE_NAME
+        self.path = folder / LEADER_EPOCHS
         self.entries = tuple(entries)
         self.is_saved = False
 
     @classmethod
     def load(cls, folder: Path) -> "LeaderEpochs | None":
         """Read the file; None if it is missing or broken."""
-        entries = checkpoints.load(folder / FILE_NAME, epochs_in)
+        entries = checkpoints.load(folder / LEADER_EPOCHS, epochs_in)
         if entries is None:
             return None
         epochs = cls(folder, entries)

@@ -26,7 +26,7 @@ from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
 from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
-from tidelog.storage import files, folder_identity, verification
+from tidelog.storage import files, layout, verification
 from tidelog.storage.batch_rules import Checked
 from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
@@ -34,6 +34,7 @@ from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, OnError, ReadFailed, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.health import Health
+from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import ProducerSnapshots, Write
 from tidelog.storage.producer_state import ProducerState
@@ -41,7 +42,7 @@ from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.by_offset import segment_number
-from tidelog.storage.segment import LOG, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.unflushed import Unflushed
@@ -121,7 +122,7 @@ class Log:
     @property
     def topic_id(self) -> bytes | None:
         """The 16 bytes of the topic's id, as its folder says; None if it does not."""
-        return folder_identity.load_topic_id(self.directory)
+        return layout.load_topic_id(self.directory)
 
     @property
     def magic(self) -> int:

@@ -25,23 +25,28 @@ from typing import TypeVar
 
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity, pins, recovery
+from tidelog.storage import files, layout, pins, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.due_times import DueTimes
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync, Trust
+from tidelog.storage.layout import (
+    CLEAN_SHUTDOWN,
+    DELETE_SUFFIX,
+    LOG_STARTS,
+    NAME_BYTES_MAX,
+    RECOVERY_POINTS,
+    SUFFIXES,
+    partition_of,
+)
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
 from tidelog.storage.retention import expired
-from tidelog.storage.segment import SUFFIXES, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-LOG_STARTS = "log-start-offset-checkpoint"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 # After a crash most of the time goes into reading and checksums, both of which let other threads run.
 RECOVERY_THREADS = 4
 # Flushes of several files at once share the file system's commits.
@@ -86,9 +91,9 @@ class LogManager:
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
-        lock = folder_identity.lock(self.directory, self.defaults.node_id)
+        lock = layout.lock(self.directory, self.defaults.node_id)
         with files.holding(lock):
-            identity = folder_identity.identify(self.directory, self.defaults.node_id)
+            identity = layout.identify(self.directory, self.defaults.node_id)
             self._group_sync = GroupSync(self.directory, self.trust)
         self.cluster_id, self.directory_id = identity
         self._lock = lock
@@ -135,7 +140,7 @@ class LogManager:
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
         now_ms = self._now_ms()
-        was_cut_off = not folder_identity.is_same_boot(self.directory)
+        was_cut_off = not layout.is_same_boot(self.directory)
 
         def known_of(key: tuple[str, int]) -> recovery.Known:
             return recovery.Known(
@@ -332,7 +337,7 @@ class LogManager:
         )
         epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         contents = {
-            folder_identity.PARTITION_METADATA: folder_identity.topic_id_file(topic_id),
+            layout.PARTITION_METADATA: layout.topic_id_file(topic_id),
             epochs.path.name: epochs.encoded(),  # Here, and not on the thread that flushes all logs.
         }
         files.make_folder_with(folder, contents | dict.fromkeys(segment.new_names, b""))
@@ -345,7 +350,7 @@ class LogManager:
         """Make the log of a partition whose folder is gone: its offsets are not given out again."""
         _log.error("folder lost, made anew folder=%s", folder)
         files.make_folder(folder)
-        folder_identity.save_topic_id(folder, topic_id)
+        layout.save_topic_id(folder, topic_id)
         known = self._lost[topic, partition]
         log = recovery.load(folder, topic, partition, config, self.shared, known, self._now_ms())
         del self._lost[topic, partition]
@@ -363,7 +368,7 @@ class LogManager:
                 return
             for log in made:
                 if self._is_served(log):  # Its topic may be deleted between two steps.
-                    files.sync(log.directory / folder_identity.PARTITION_METADATA)
+                    files.sync(log.directory / layout.PARTITION_METADATA)
                     files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
@@ -377,12 +382,12 @@ class LogManager:
         """
         with self.disk.may_refuse("topic id", log):
             if log.topic_id is None:
-                folder_identity.save_topic_id(log.directory, topic_id)
+                layout.save_topic_id(log.directory, topic_id)
 
     def save_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder."""
         with self.disk.may_refuse("topic id", log):
-            folder_identity.save_topic_id(log.directory, topic_id)
+            layout.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
         """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.storage import files
-from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.layout import LOG, SUFFIXES
 
 FOLDER: Final = ".snapshot"
 LEASE_MS: Final = 10 * 60_000

@@ -15,10 +15,11 @@ from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.index_file import Data
+from tidelog.storage.layout import APPEND_INDEX, LOG, SUMMARY
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Mismatch, Segment, State
+from tidelog.storage.segment import Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.summary import NONE, OFFSET_MAX, Origin, Summary

@@ -44,8 +44,8 @@ from tidelog.storage import (
     append_index,
     continuity,
     files,
-    folder_identity,
     last_entries,
+    layout,
     time_index,
     verification,
 )
@@ -55,21 +55,12 @@ from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.group_sync import GroupSync
+from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import (
-    APPEND_INDEX,
-    INDEX,
-    LOG,
-    SUFFIXES,
-    SUMMARY,
-    TIME_INDEX,
-    Mismatch,
-    Segment,
-    State,
-)
+from tidelog.storage.segment import Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Damage, Origin, Summary, version_of
@@ -152,7 +143,7 @@ def make(
 
 def _make_folder(folder: Path, topic_id: bytes) -> None:
     files.make_folder(folder)
-    folder_identity.save_topic_id(folder, topic_id)
+    layout.save_topic_id(folder, topic_id)
     files.sync_folder(folder.parent)
 
 

@@ -12,8 +12,9 @@ from typing import Final
 from tidelog.storage import files, verification
 from tidelog.storage.blocks import BLOCK_BYTES, Unverified
 from tidelog.storage.errors import StorageError
+from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.troubles import Troubles
 

@@ -26,15 +26,14 @@ from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.index_file import Data
 from tidelog.storage.key_sample import KeySample
+from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, OFFSET_MAX, SUFFIX, Damage, Origin, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
-LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
-SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 

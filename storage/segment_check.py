@@ -27,9 +27,10 @@ from tidelog.storage import append_index, blocks, files, offset_index, time_inde
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
+from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
-from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE, OFFSET_MAX, VERSION, Origin, Summary, version_of
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes

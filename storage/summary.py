@@ -19,7 +19,6 @@ from tidelog.storage import files
 from tidelog.storage.blocks import DIGEST_BYTES, count_of
 from tidelog.storage.minima import UNKNOWN, Minima
 
-SUFFIX = ".summary"
 MAGIC = b"TLSM"
 VERSION: Final = 7
 NONE = -1  # no timestamp, no offset

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from tidelog.storage import files, retention
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.durability import SEALED_AT_ONCE
+from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
 
 _Flush = Callable[[Log], object]

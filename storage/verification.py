@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
+from tidelog.protocol.topic_names import is_internal
 from tidelog.storage import append_index, blocks, walk
 from tidelog.storage.blocks import Unverified
-from tidelog.storage.log_names import is_internal, partition_of
-from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
+from tidelog.storage.layout import APPEND_INDEX, LOG, partition_of
+from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.walk import EpochAt, Following, Refuses
 

@@ -13,7 +13,7 @@ from tidelog.protocol.records.build import Record, read_records
 from tidelog.storage import files
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.compaction import swap
-from tidelog.storage.log_manager import LOG_STARTS
+from tidelog.storage.layout import LOG_STARTS
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
 __tracebackhide__ = True

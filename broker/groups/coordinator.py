@@ -38,9 +38,9 @@ from tidelog.broker.work import loop
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import EncodeError
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 

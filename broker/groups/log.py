@@ -24,10 +24,10 @@ from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from tidelog.protocol.records.build import Header, Record, build_batch, read_records
 from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.errors import StorageError, TakesLong
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.sources import PATIENT
 
 _log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tidelog.storage.log_names import CLUSTER_METADATA
+from tidelog.protocol.topic_names import CLUSTER_METADATA
 
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
 TOPIC_BYTES = 1000

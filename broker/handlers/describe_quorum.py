@@ -18,7 +18,7 @@ from tidelog.protocol.messages.describe_quorum import (
     ReplicaState,
     TopicData,
 )
-from tidelog.storage.log_names import CLUSTER_METADATA
+from tidelog.protocol.topic_names import CLUSTER_METADATA
 
 # As if the log held one record, at offset 0: the features that ApiVersions tells in epoch 0.
 LEADER_EPOCH = 1

@@ -21,7 +21,7 @@ from tidelog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from tidelog.storage.log_names import is_internal
+from tidelog.protocol.topic_names import is_internal
 
 # Kafka's max.request.partition.size.limit.
 MOST_PARTITIONS = 2000

@@ -33,9 +33,9 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.protocol.topic_names import CLUSTER_METADATA, is_internal
 from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_names import CLUSTER_METADATA, is_internal
 
 ASKED_BY_ID_SINCE = 12
 # Of a topic whose id is unknown.

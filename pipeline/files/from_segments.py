@@ -32,12 +32,17 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from tidelog.storage.layout import (
+    CLEAN_SHUTDOWN,
+    LOG,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    bases_in,
+    partition_of,
+)
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
-from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
-from tidelog.storage.segment import LOG
 from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")

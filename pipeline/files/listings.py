@@ -19,9 +19,9 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP
 from tidelog.protocol.records.compression import NAMES
 from tidelog.storage import files
+from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
 from tidelog.storage.minima import BEYOND, UNKNOWN
-from tidelog.storage.segment import LOG
 
 
 class Listing(NamedTuple):

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files.pieces import Lost
 from tidelog.storage import continuity, files, walk
+from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import LOG, SUMMARY, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Damage, Summary
 

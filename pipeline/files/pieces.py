@@ -25,10 +25,10 @@ from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage import append_index, files, pins, read_only, verification
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
-from tidelog.storage.folder_identity import load_topic_id
+from tidelog.storage.layout import APPEND_INDEX, LOG, load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.read_only import ReadOnlyShared
-from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.summary import Damage
 
 READ_BYTES: Final = 8 << 20

@@ -18,9 +18,7 @@ from pyarrow import fs
 
 from tidelog.pipeline.errors import PipelineError
 from tidelog.storage import files
-from tidelog.storage.folder_identity import PARTITION_METADATA
-from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS
-from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, SUFFIXES
 
 _FETCHES: Final = 16  # at once: each waits for the store most of the time
 
@@ -109,7 +107,7 @@ def fetch(root: str, folder: str, place: Path, stems: set[str] | None = None) ->
         name = info.base_name
         stem, dot, suffix = name.partition(".")
         if info.type != fs.FileType.File or not (
-            name in (EPOCHS, PARTITION_METADATA)
+            name in (LEADER_EPOCHS, PARTITION_METADATA)
             or not folder
             or (dot + suffix in SUFFIXES and (stems is None or stem in stems))
         ):

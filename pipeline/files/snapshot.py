@@ -16,7 +16,7 @@ from pathlib import Path
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files.pieces import Piece, demand_same
 from tidelog.storage import files, pins
-from tidelog.storage.log_names import bases_in
+from tidelog.storage.layout import bases_in
 
 FOLDER = pins.FOLDER
 _log = logging.getLogger(__name__)

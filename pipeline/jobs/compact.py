@@ -27,8 +27,8 @@ from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.errors import DataDirLocked, StorageError
-from tidelog.storage.folder_identity import node_id_of
 from tidelog.storage.fsck import Fsck
+from tidelog.storage.layout import node_id_of
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 

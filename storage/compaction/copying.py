@@ -13,7 +13,8 @@ from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
 from tidelog.storage.compaction.reading import chunks, size_of
-from tidelog.storage.segment import SUFFIXES, SUMMARY, Segment
+from tidelog.storage.layout import SUFFIXES, SUMMARY
+from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Origin
 

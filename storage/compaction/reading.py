@@ -20,7 +20,8 @@ from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import blocks, verification
-from tidelog.storage.segment import LOG, Mismatch, Segment
+from tidelog.storage.layout import LOG
+from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES

@@ -25,8 +25,9 @@ from tidelog.storage import files, walk
 from tidelog.storage.compaction.copying import CLEANED, SWAP, Copy
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import StorageError
+from tidelog.storage.layout import LOG, SUFFIXES, SUMMARY
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment, State
+from tidelog.storage.segment import Segment, State
 from tidelog.storage.summary import Summary
 
 _DIGITS: Final = 20

@@ -18,7 +18,8 @@ from tidelog.protocol.records.search import find_batch, find_timestamp
 from tidelog.storage import walk
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.files import FileSlice
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.layout import LOG
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, Source
 
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.

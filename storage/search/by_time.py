@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog.protocol.records import entries
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.in_batch import first_from, first_record, first_record_at, largest_record
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import LOG, Mismatch, Segment
+from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE
 

@@ -20,11 +20,12 @@ from tidelog.protocol.records.batch import (
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
+from tidelog.storage.layout import LOG
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
 from tidelog.storage.search.in_messages import first_message, largest_message, messages
 from tidelog.storage.search.times_cache import Found, TimesCache
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
 # With fewer a read finds several batches, and has to be done anyway.

@@ -7,8 +7,9 @@ the searches to come. From a prompt source TakesLong is raised for a wrapper: it
 from tidelog.protocol.records import compression, legacy, message_set
 from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
 from tidelog.storage.errors import TakesLong
+from tidelog.storage.layout import LOG
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
 

@@ -17,11 +17,12 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage.errors import CorruptLog, TakesLong
+from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
 from tidelog.storage.minima import BEYOND, UNKNOWN, Stretch
 from tidelog.storage.search import by_time, in_batch
 from tidelog.storage.search.by_time import APPEND_TIME, Found, Timeline, found_in, segments_of
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
 # What is looked at by those who have no time, and what a header counts for: 2 ms or so.

@@ -17,8 +17,9 @@ from tests.support.logs import NOW, Row, batch, scan
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.steps import at_once
+from tidelog.storage.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, LogManager
+from tidelog.storage.log_manager import LogManager
 
 # What Kafka reads as text has no checksum, so that a digit may become another: less is promised of these.
 TEXT = (RECOVERY_POINTS, LOG_STARTS)

@@ -30,10 +30,11 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, layout
 from tidelog.storage.errors import StorageError
+from tidelog.storage.layout import LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.sources import PATIENT
 
 __all__ = ["connect", "full_disk", "serve"]
@@ -205,7 +206,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
             append(log, 9)
         manager.close()
         assert {name: (path.parent / name).read_bytes() for name in before} == before
-        assert not folder_identity.is_same_boot(tmp_path / "data")
+        assert not layout.is_same_boot(tmp_path / "data")
     manager = opened(tmp_path / "data")
     full_disk.heal()
     log = log_of(manager)
@@ -324,7 +325,7 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
     full_disk.heal()
     logs = [partition.log for partition in served.broker.topics.by_name["new"].partitions]
     await asyncio.wait_for(until(lambda: all(log.takes_writes for log in logs)), 20)
-    assert [folder_identity.load_topic_id(data / f"new-{index}") for index in range(2)] == [topic_id] * 2
+    assert [layout.load_topic_id(data / f"new-{index}") for index in range(2)] == [topic_id] * 2
     assert await offline(client, "new", "good") == [[], []]
     assert [await produce(client, -1, topic) for topic in ("new", "good")] == [ErrorCode.NONE] * 2
     await served.stop()

@@ -34,7 +34,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files, folder_identity, recovery, walk
+from tidelog.storage import files, layout, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
@@ -792,7 +792,7 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
     manager.open()
     log = manager.create("topic", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
     fill(log, [[NOW]])
-    assert folder_identity.is_same_boot(tmp_path)
+    assert layout.is_same_boot(tmp_path)
 
     def fail(_: files.File) -> None:
         raise OSError(errno.EIO, "no")
@@ -801,7 +801,7 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
         patch.setattr(files.File, "sync", fail)
         with pytest.raises(LogOffline):
             act(log)
-    assert not folder_identity.is_same_boot(tmp_path)
+    assert not layout.is_same_boot(tmp_path)
     for again in (flush, cut):
         with pytest.raises(LogOffline, match="restart"):
             again(log)
@@ -827,7 +827,7 @@ def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_f
             fill(log, [[NOW]])
     fill(log, [[NOW]])
     at_once(manager.look_after())
-    assert folder_identity.is_same_boot(tmp_path) == is_trusted
+    assert layout.is_same_boot(tmp_path) == is_trusted
     manager.abandon()
 
 
@@ -1072,7 +1072,7 @@ def test_F8_P12_a_sync_that_fails_at_the_start_is_of_one_log_and_final(
         if failing.left > 0:
             break
         assert "flush failed log=topic-1" in caplog.text
-        assert not folder_identity.is_same_boot(folder)
+        assert not layout.is_same_boot(folder)
         rows = scan(bad)
         assert rows == fetch_all(bad) != []
         for _ in range(2):

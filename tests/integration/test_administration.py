@@ -51,7 +51,8 @@ from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import LogDeleted, StorageError
-from tidelog.storage.log_manager import LOG_STARTS, LogManager
+from tidelog.storage.layout import LOG_STARTS
+from tidelog.storage.log_manager import LogManager
 
 __all__ = ["connect", "serve"]  # fixtures
 

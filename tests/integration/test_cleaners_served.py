@@ -16,9 +16,9 @@ from tidelog.broker.cleaners import Cleaners
 from tidelog.broker.metrics.health import health
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.segment import Mismatch
 
 __all__ = ["connect", "serve"]

@@ -66,10 +66,10 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.api import Api
 from tidelog.storage.errors import ReadFailed, StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import OFFSETS_TOPIC
 
 __all__ = ["connect", "serve"]  # fixtures
 

@@ -20,7 +20,7 @@ from tidelog.cli.exit_codes import FAILED
 from tidelog.cli.main import app
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.fsck import Fsck
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN
+from tidelog.storage.layout import CLEAN_SHUTDOWN
 
 __all__ = ["connect", "serve"]  # fixtures
 

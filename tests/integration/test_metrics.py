@@ -40,9 +40,9 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.registry import APIS
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.error_codes_in import told_of_errors
 from tidelog.protocol.wire.schema import fields_of
-from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.tally import Tally
 
 __all__ = ["connect", "serve"]

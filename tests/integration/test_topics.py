@@ -59,7 +59,8 @@ from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.registry import APIS
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
+from tidelog.storage.layout import CLEAN_SHUTDOWN
+from tidelog.storage.log_manager import LogManager
 
 __all__ = ["connect", "serve"]  # fixtures
 

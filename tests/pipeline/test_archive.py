@@ -18,9 +18,7 @@ from tidelog.pipeline.jobs.parts import archives
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.storage import files
 from tidelog.storage.checkpoints import save_offsets
-from tidelog.storage.folder_identity import PARTITION_METADATA, save_topic_id
-from tidelog.storage.log_manager import LOG_STARTS
-from tidelog.storage.segment import SUFFIXES
+from tidelog.storage.layout import LOG_STARTS, PARTITION_METADATA, SUFFIXES, save_topic_id
 
 Captured = pytest.CaptureFixture[str]
 SEGMENT_BYTES = 700

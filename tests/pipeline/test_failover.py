@@ -23,7 +23,7 @@ from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.checkpoints import save_offsets
-from tidelog.storage.log_manager import LOG_STARTS
+from tidelog.storage.layout import LOG_STARTS
 
 Captured = pytest.CaptureFixture[str]
 

@@ -15,7 +15,7 @@ from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, remote
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.storage.checkpoints import save_offsets
-from tidelog.storage.log_manager import LOG_STARTS
+from tidelog.storage.layout import LOG_STARTS
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from tidelog.pipeline.jobs import replay
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.options import parse
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import folder_identity
+from tidelog.storage import layout
 
 Captured = pytest.CaptureFixture[str]
 FIRST, END = NOW + 1000, NOW + 2500
@@ -110,7 +110,7 @@ def test_a_topic_of_this_name_on_another_cluster_is_another(
     target = topics.make(target_broker, topic)
     for number in range(2):
         data = a_topic(tmp_path / str(number), partitions=1)
-        folder_identity.save_topic_id(data / "t-0", bytes([65 + number]) * 16)
+        layout.save_topic_id(data / "t-0", bytes([65 + number]) * 16)
     first, second = (
         [b"t-0/%s@%d" % (digits * 16, offset) for offset, _ in told(TIMES, FIRST, END)]
         for digits in (b"41", b"42")

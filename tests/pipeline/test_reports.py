@@ -19,7 +19,7 @@ from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.checkpoints import save_offsets
-from tidelog.storage.log_manager import LOG_STARTS
+from tidelog.storage.layout import LOG_STARTS
 
 Captured = pytest.CaptureFixture[str]
 

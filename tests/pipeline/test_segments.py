@@ -19,12 +19,19 @@ from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.protocol.records.batch import set_base
-from tidelog.storage import files, folder_identity, pins, read_only, walk
+from tidelog.storage import files, layout, pins, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
+from tidelog.storage.layout import (
+    CLEAN_SHUTDOWN,
+    INDEX,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    SUFFIXES,
+    TIME_INDEX,
+)
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, LogManager
-from tidelog.storage.segment import INDEX, SUFFIXES, TIME_INDEX
+from tidelog.storage.log_manager import LogManager
 
 NAMES = ("offset", "create_time", "append_time")
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
@@ -697,7 +704,7 @@ def test_a_topic_that_is_deleted_while_it_is_planned_leaves_no_folder(
 def test_a_topic_that_is_made_anew_before_it_is_read(tmp_path: Path, keep: bool) -> None:
     for topic_id in (b"0" * 16, b"1" * 16):
         log = a_log(tmp_path, [[NOW + n] for n in range(5)])
-        folder_identity.save_topic_id(log.directory, topic_id)
+        layout.save_topic_id(log.directory, topic_id)
         closed(log)
         if topic_id == b"0" * 16:
             made = planned(tmp_path, keep=keep)
@@ -752,7 +759,7 @@ def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
 
 def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     log = a_log(tmp_path, [[NOW]])
-    folder_identity.save_topic_id(log.directory, b"0" * 16)
+    layout.save_topic_id(log.directory, b"0" * 16)
     closed(log)
     for root in (tmp_path, tmp_path.as_uri()):
         chosen = chosen_of(root)

@@ -144,7 +144,7 @@ class Side:
         # The ids of topics and of the data folder, of producers and of fetch sessions.
         ids = random.Random(seed)
         same = SimpleNamespace(uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-        for name in ("broker.catalog", "storage.folder_identity"):
+        for name in ("broker.catalog", "storage.layout"):
             patch.setattr(code[name], "uuid", same)
         drawn = SimpleNamespace(randbelow=ids.randrange)
         for name in ("broker.catalog", "broker.fetch_sessions"):

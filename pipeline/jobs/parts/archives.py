@@ -25,11 +25,16 @@ from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.quarantine import Damaged
 from tidelog.storage import checkpoints, files
-from tidelog.storage.folder_identity import PARTITION_METADATA
-from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
-from tidelog.storage.log_names import partition_of
-from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.layout import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
+    LOG,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    SUFFIXES,
+    partition_of,
+)
 
 MANIFEST: Final = "manifest.json"
 VERSION: Final = 1
@@ -165,7 +170,7 @@ def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kep
 
 def ship_beside(source: Path, place: Place) -> None:
     """Copy what a partition's folder says of all its segments: topic id and leader epochs, as they are now."""
-    for name in (PARTITION_METADATA, EPOCHS):
+    for name in (PARTITION_METADATA, LEADER_EPOCHS):
         data = files.load(source / name)
         if data is not None:
             place.write(f"{source.name}/{name}", [data])

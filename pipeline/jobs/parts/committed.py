@@ -19,8 +19,8 @@ from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import WireError
-from tidelog.storage.log_names import OFFSETS_TOPIC
 
 # The key of the record that ends a transaction says how: version, then type.
 _COMMIT_MARKER = 1

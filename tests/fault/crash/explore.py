@@ -21,7 +21,7 @@ from tests.fault.crash.scenarios import SCENARIOS, Scenario
 from tests.fault.crash.world import START_MS, World
 from tests.support.disk.image import Image, Op, Tree, loss_of, replay
 from tests.support.disk.system import FAILURES, Disk, Fault, System
-from tidelog.storage.folder_identity import BOOT
+from tidelog.storage.layout import BOOT
 
 
 class Crash(NamedTuple):

@@ -38,9 +38,9 @@ from tidelog.protocol.coordinator.messages import (
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.steps import at_once
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.sources import PATIENT
 
 GROUPS = ("g", "h")

@@ -21,9 +21,9 @@ from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
-from tidelog.storage.folder_identity import BOOT
 from tidelog.storage.group_sync import GroupSync
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
+from tidelog.storage.layout import BOOT, CLEAN_SHUTDOWN
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.summary import Summary
 
 CONFIG = BrokerConfig(log_dir=FOLDER)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.fault.crash.compacted import CompactedWorld
 from tests.fault.crash.groups import GroupsWorld
 from tests.fault.crash.world import START_MS, World
-from tidelog.storage.log_names import OFFSETS_TOPIC
+from tidelog.protocol.topic_names import OFFSETS_TOPIC
 
 SMALL = {"segment.bytes": "1500", "index.interval.bytes": "300", "retention.ms": "-1"}
 LARGE = SMALL | {"segment.bytes": "20000"}

@@ -7,7 +7,7 @@ from tests.fault.crash.ledger import Violation
 from tests.fault.crash.memory import Catalogue
 from tests.support.disk.system import FOLDER, Disk
 from tidelog.storage.fsck import Fsck, NothingToCheck
-from tidelog.storage.segment import APPEND_INDEX
+from tidelog.storage.layout import APPEND_INDEX
 
 
 def check(disk: Disk, moment: str, *, was_refused: bool, was_cut: bool) -> None:

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.logs import NOW, batch, crash, new_shared, open_log
-from tidelog.storage import append_index, files, folder_identity
+from tidelog.storage import append_index, files, layout
 from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.errors import LogOffline
+from tidelog.storage.layout import APPEND_INDEX, SUMMARY
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, first_at_or_after
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import APPEND_INDEX, SUMMARY
 from tidelog.storage.sources import PATIENT, WARM
 
 LOG_APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
@@ -49,7 +49,7 @@ def exact(appended_ms: Sequence[int]) -> list[tuple[int, bool]]:
 
 def with_id(folder: Path, topic_id: bytes) -> Path:
     folder.mkdir(exist_ok=True)
-    folder_identity.save_topic_id(folder, topic_id)
+    layout.save_topic_id(folder, topic_id)
     return folder
 
 

@@ -12,8 +12,8 @@ from tests.support.compaction import COMPACTED, clean, keyed, latest_of, rows_of
 from tests.support.logs import NOW, crash, log_bytes, new_shared, open_log
 from tidelog.storage import files, fsck
 from tidelog.storage.compaction import swap
+from tidelog.storage.layout import SUFFIXES
 from tidelog.storage.log import Log
-from tidelog.storage.segment import SUFFIXES
 
 MERGING = {**COMPACTED, "segment_bytes": 1 << 20}
 

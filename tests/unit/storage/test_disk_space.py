@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, open_log
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, layout
 from tidelog.storage.disk_space import PROBE_BYTES, DiskSpace
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -45,10 +45,10 @@ def test_only_an_error_that_says_so_fills_the_disk(tmp_path: Path, error: Except
 def test_after_a_write_that_was_refused_for_more_than_space_the_next_start_takes_nothing_for_granted(
     tmp_path: Path, error: Exception, is_trusted: bool
 ) -> None:
-    folder_identity.save_boot(tmp_path)
+    layout.save_boot(tmp_path)
     disk = DiskSpace(tmp_path)
     disk.refused(error)
-    assert (disk.is_trusted, folder_identity.is_same_boot(tmp_path)) == (is_trusted, is_trusted)
+    assert (disk.is_trusted, layout.is_same_boot(tmp_path)) == (is_trusted, is_trusted)
 
 
 def test_it_is_said_once_that_the_next_start_could_not_be_warned_and_that_it_is_after_all(
@@ -75,7 +75,7 @@ def test_it_is_said_once_that_the_next_start_could_not_be_warned_and_that_it_is_
 def test_a_disk_that_fails_while_the_next_start_is_told_to_trust_it_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, save = DiskSpace(tmp_path), folder_identity.save_boot
+    disk, save = DiskSpace(tmp_path), layout.save_boot
     fails = threading.Thread(target=disk.refused, args=[OSError(errno.EIO, "Input/output error")])
 
     def saved(folder: Path) -> None:
@@ -83,17 +83,17 @@ def test_a_disk_that_fails_while_the_next_start_is_told_to_trust_it_is_not_trust
         fails.join(0.05)
         save(folder)
 
-    monkeypatch.setattr(folder_identity, "save_boot", saved)
+    monkeypatch.setattr(layout, "save_boot", saved)
     disk.trust()
     fails.join(20)
-    assert (disk.is_trusted, folder_identity.is_same_boot(tmp_path), disk.trust()) == (False, False, False)
+    assert (disk.is_trusted, layout.is_same_boot(tmp_path), disk.trust()) == (False, False, False)
 
 
 @pytest.mark.parametrize("again", ["refused", "look"])
 def test_the_next_start_is_warned_as_soon_as_the_disk_takes_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
-    folder_identity.save_boot(tmp_path)
+    layout.save_boot(tmp_path)
     disk, error = DiskSpace(tmp_path), OSError(errno.EIO, "Input/output error")
 
     def refuse(_: Path) -> None:
@@ -102,9 +102,9 @@ def test_the_next_start_is_warned_as_soon_as_the_disk_takes_that(
     with monkeypatch.context() as patch:
         patch.setattr(files, "remove", refuse)
         disk.refused(error)
-    assert folder_identity.is_same_boot(tmp_path)
+    assert layout.is_same_boot(tmp_path)
     disk.refused(error) if again == "refused" else disk.look()
-    assert not folder_identity.is_same_boot(tmp_path)
+    assert not layout.is_same_boot(tmp_path)
 
 
 def test_it_is_said_once_when_it_begins_and_once_when_it_is_over(

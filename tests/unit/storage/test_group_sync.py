@@ -11,7 +11,7 @@ import pytest
 from tests.support.logs import KEEP_ALL, NOW, crash, fill, open_log
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity, group_sync, log_manager
+from tidelog.storage import files, group_sync, layout, log_manager
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
@@ -267,11 +267,11 @@ def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_grante
     tmp_path: Path, disk: Disk, logs: list[Log]
 ) -> None:
     """What it gave up may be of a log that is not among these, and that nobody flushes before the process ends."""
-    folder_identity.save_boot(tmp_path)
+    layout.save_boot(tmp_path)
     trust = Trust(DiskSpace(tmp_path))
     disk.system_fails = True
     assert GroupSync(tmp_path, trust).flush(logs) == {}
-    assert (trust.is_lost, folder_identity.is_same_boot(tmp_path)) == (True, False)
+    assert (trust.is_lost, layout.is_same_boot(tmp_path)) == (True, False)
     disk.system_fails = False
     for log in logs:
         fill(log, [[NOW]])
@@ -289,7 +289,7 @@ def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_o
     def refuse(_: Path) -> None:
         raise OSError(30, "Read-only file system")
 
-    folder_identity.save_boot(tmp_path)
+    layout.save_boot(tmp_path)
     space = DiskSpace(tmp_path)
     disk.system_fails = True
     with monkeypatch.context() as patch:
@@ -297,9 +297,9 @@ def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_o
         assert GroupSync(tmp_path, Trust(space)).flush(logs) == {}
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
     assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
-    assert folder_identity.is_same_boot(tmp_path)
+    assert layout.is_same_boot(tmp_path)
     space.look()
-    assert not folder_identity.is_same_boot(tmp_path), "it is told as soon as the disk takes that"
+    assert not layout.is_same_boot(tmp_path), "it is told as soon as the disk takes that"
 
 
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
@@ -411,9 +411,9 @@ def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_b
     assert calls.count == 4 * FILES_MIN + 1, (
         "where each ends, its append times, its epochs, their name; the data folder"
     )
-    assert not folder_identity.is_same_boot(tmp_path), "what that sync gave up may be of any log"
+    assert not layout.is_same_boot(tmp_path), "what that sync gave up may be of any log"
     started(tmp_path)
-    assert folder_identity.is_same_boot(tmp_path)
+    assert layout.is_same_boot(tmp_path)
 
 
 def test_new_epochs_get_their_name_when_they_are_on_disk(

@@ -9,8 +9,9 @@ from tests.support.logs import NOW, batch
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 from tidelog.storage.fsck import Fsck, Problem
+from tidelog.storage.layout import CLEAN_SHUTDOWN
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
+from tidelog.storage.log_manager import LogManager
 
 SNAPSHOT = f"{4:020d}.snapshot"
 EPOCHS, METADATA = "leader-epoch-checkpoint", "partition.metadata"

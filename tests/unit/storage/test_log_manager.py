@@ -27,7 +27,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files, folder_identity, log_manager
+from tidelog.storage import files, layout, log_manager
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.errors import (
@@ -39,8 +39,9 @@ from tidelog.storage.errors import (
     StorageError,
 )
 from tidelog.storage.fsck import Fsck
+from tidelog.storage.layout import LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
@@ -506,7 +507,7 @@ def test_a_folder_that_turns_out_foreign_under_the_lock_is_not_held(
     with pytest.raises(ForeignDataDir, match=r"holds 'holiday.jpg'"):
         Folder(tmp_path)
     assert not (tmp_path / "meta.properties").exists()
-    real_lock(tmp_path / folder_identity.LOCK).release()
+    real_lock(tmp_path / layout.LOCK).release()
 
 
 def test_a_broker_that_makes_the_folder_its_own_meanwhile_is_no_stranger(
@@ -964,7 +965,7 @@ def test_a_fault_in_the_opening_of_a_log_is_told_with_its_place(
     assert "Traceback" in caplog.text
 
 
-@pytest.mark.parametrize("name", [folder_identity.BOOT, RECOVERY_POINTS, LOG_STARTS])
+@pytest.mark.parametrize("name", [layout.BOOT, RECOVERY_POINTS, LOG_STARTS])
 def test_a_pipe_in_the_place_of_a_file_of_the_data_folder_is_replaced(data: Folder, name: str) -> None:
     fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
     data.manager.close()
@@ -975,7 +976,7 @@ def test_a_pipe_in_the_place_of_a_file_of_the_data_folder_is_replaced(data: Fold
     assert (data.path / name).is_file()
 
 
-@pytest.mark.parametrize("name", [folder_identity.BOOT, RECOVERY_POINTS, LOG_STARTS, "meta.properties"])
+@pytest.mark.parametrize("name", [layout.BOOT, RECOVERY_POINTS, LOG_STARTS, "meta.properties"])
 def test_a_folder_in_the_place_of_a_file_of_the_data_folder_is_named(data: Folder, name: str) -> None:
     data.manager.close()
     (data.path / name).unlink()
@@ -1118,8 +1119,8 @@ def test_a_log_takes_no_appends_that_a_start_which_was_written_down_would_hide(
 
 def test_a_new_id_never_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = iter([bytes([0xF8] + [0] * 15), bytes([0xFB] * 16), bytes([0x04] + [0] * 15)])
-    monkeypatch.setattr(folder_identity.uuid, "uuid4", lambda: SimpleNamespace(bytes=next(ids)))
-    assert folder_identity.new_id() == "B" + "A" * 21
+    monkeypatch.setattr(layout.uuid, "uuid4", lambda: SimpleNamespace(bytes=next(ids)))
+    assert layout.new_id() == "B" + "A" * 21
 
 
 @pytest.mark.parametrize(
@@ -1141,14 +1142,14 @@ def test_the_topic_id_of_a_partition_is_what_its_folder_says(
 ) -> None:
     if text is not None:
         (tmp_path / "partition.metadata").write_bytes(text)
-    assert folder_identity.load_topic_id(tmp_path) == topic_id
+    assert layout.load_topic_id(tmp_path) == topic_id
 
 
 def test_meta_properties_may_hold_comments_and_empty_lines_and_lack_a_directory(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
         "#\n\n! node.id=7\n#cluster.id=y\n  version = 1  \nnode.id=1\ncluster.id=a=b\n"
     )
-    assert folder_identity.identify(tmp_path, 1) == ("a=b", "")
+    assert layout.identify(tmp_path, 1) == ("a=b", "")
 
 
 def test_logs_with_an_interval_are_flushed_when_it_is_over(data: Folder) -> None:
@@ -1402,12 +1403,12 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
 
     monkeypatch.setattr(AppendIndex, "replace_file", replaced)
     data.open()
-    assert not folder_identity.is_same_boot(data.path)
+    assert not layout.is_same_boot(data.path)
     manager = data.crash()
     is_full = False
     assert manager.logs["t", 0].active.append_index.time_at(1)[2]
     at_once(manager.look_after())
-    assert folder_identity.is_same_boot(data.path)
+    assert layout.is_same_boot(data.path)
     assert data.crash().logs["t", 0].active.append_index.time_at(1)[2]
 
 
@@ -1417,7 +1418,7 @@ def test_what_a_failed_sync_has_taken_back_no_mending_brings_again(data: Folder)
     log.health.distrust("a sync has failed")
     at_once(data.manager.delete_topic("t"))
     at_once(data.manager.look_after())
-    assert not folder_identity.is_same_boot(data.path)
+    assert not layout.is_same_boot(data.path)
 
 
 def test_I2_what_a_checkpoint_knows_of_a_log_outlives_its_folder(data: Folder) -> None:

@@ -15,8 +15,8 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.compression import GZIP, LZ4, SNAPPY, ZSTD
 from tidelog.protocol.records.record_times import BEYOND, NONE, UNKNOWN, by_header, looked_up
 from tidelog.protocol.records.steps import at_once
+from tidelog.storage.layout import SUMMARY
 from tidelog.storage.log import Log
-from tidelog.storage.segment import SUMMARY
 from tidelog.storage.summary import Summary
 
 TIMES = [[5, 3, 9, 9, 4], [7], [2, 2], [11, 10], [1] * 40]

@@ -10,8 +10,8 @@ from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, read_only, recovery, retention
 from tidelog.storage.errors import CorruptLog
+from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUMMARY
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 

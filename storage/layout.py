@@ -1,25 +1,54 @@
-"""Whose a data folder is: its lock, its `meta.properties`, and a partition's `partition.metadata`.
+"""A data folder: what its files and folders are called, and whose it is.
 
-Owns the check that a folder is ours, or Kafka's of a single node, before anything in it is touched, even its lock.
+Owns the names, which are Kafka's but for ours of summaries and append times, and the check that a folder is ours, or
+Kafka's of a single node, before anything in it is touched, even its lock.
 """
 
 import base64
+import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from tidelog.protocol.topic_names import CLUSTER_METADATA
 from tidelog.storage import files
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir
 
-META = "meta.properties"
-LOCK = ".lock"
-PARTITION_METADATA = "partition.metadata"
-BOOT = "boot-id"
+# Of the data folder.
+META: Final = "meta.properties"
+LOCK: Final = ".lock"
+BOOT: Final = "boot-id"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+DELETE_SUFFIX: Final = "-delete"  # of the folder of a partition that is being deleted
+NAME_BYTES_MAX: Final = 255  # of a file or folder, on every file system of Linux
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
+
+# Of the folder of a partition.
+PARTITION_METADATA: Final = "partition.metadata"
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
+SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
+_LOG = re.compile(r"(\d{20})\.log")
+
 _VERSION = "1"
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
 # And `meta.properties` half written, by a start that was cut off.
 _HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Return the topic and the number that a partition's folder is named for; None for another folder."""
+    match = _PARTITION.fullmatch(name)
+    return (match["topic"], int(match["partition"])) if match and match["topic"] != CLUSTER_METADATA else None
+
+
+def bases_in(folder: Path) -> list[int]:
+    """Return the base offsets of the segments in a partition's folder, in order."""
+    entries = files.list_folder(folder)
+    return [int(match[1]) for name, is_folder in entries if not is_folder and (match := _LOG.fullmatch(name))]
 
 
 class Identity(NamedTuple):
