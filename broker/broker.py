@@ -32,12 +32,10 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.table import Source
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.compaction import passes, plan
-from tidelog.storage.compaction.swap import Outdated
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.scrub import Scrubber
-from tidelog.storage.segment import Mismatch
 
 _log = logging.getLogger(__name__)
 
@@ -130,9 +128,7 @@ class Broker:
         self.timers = Timers(loop, self.clock)
         self.parked = Parked(loop, self.clock, self.timers, self.queued_fetches)
         self.turns = Turns(loop)
-        self.fetch_sessions = FetchSessions(
-            self.config, self.clock, self.topics, self.logs.shared, self.parked
-        )
+        self.fetch_sessions = FetchSessions(self.config, self.clock, self.topics, self.logs, self.parked)
         flush = GroupSync(self.logs.directory, self.logs.trust).flush
         timed = flush if self.tallies is None else self.tallies.timed_flush(flush)
         self.flusher = Flusher(loop, timed, self._thread_ended)
@@ -149,7 +145,7 @@ class Broker:
             loop, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
         )
         self.groups.start(self.maintenance)
-        compaction = Passes(self._due, plan.next_due_ms, passes.clean, (Outdated, Mismatch))
+        compaction = Passes(self._due, plan.next_due_ms, passes.clean, passes.OVERTAKEN)
         self.cleaners = Cleaners(
             self.config, self.clock, compaction, self.maintenance.call, self._thread_ended, cpu_clock()
         )

@@ -76,7 +76,7 @@ class Passes(NamedTuple):
     due: Callable[[Log, int], Due | None]
     next_due_ms: Callable[[Log, int], int | None]
     clean: Callable[..., Generator[int, None, Cleaned]]
-    # That a log has changed meanwhile, or is known better now: the next pass may do.
+    # The log has changed meanwhile, or is known better now: the next pass may succeed.
     passing: tuple[type[Exception], ...] = ()
 
 

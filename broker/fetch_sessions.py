@@ -35,7 +35,7 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.storage.shared import Shared
+from tidelog.storage.log_manager import LogManager
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
@@ -177,7 +177,7 @@ class FetchSessions:
         config: BrokerConfig,
         clock: Clock,
         topics: Topics,
-        shared: Shared,
+        logs: LogManager,
         parked: Parked,
     ) -> None:
         """Keep none yet."""
@@ -186,7 +186,7 @@ class FetchSessions:
         self._quota = Quota(config.fetch_session_max_bytes)
         self._now_ms = clock.monotonic_ms
         self._topics = topics
-        self._shared = shared
+        self._logs = logs
         self._parked = parked
         self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago first
 
@@ -202,7 +202,7 @@ class FetchSessions:
     @property
     def numbers(self) -> tuple[int, int]:
         """What differs when topics have come or gone, or a log starts elsewhere."""
-        return self._topics.changes, self._shared.start_moves
+        return self._topics.changes, self._logs.shared.start_moves
 
     # What a request asks for.
 
@@ -235,7 +235,7 @@ class FetchSessions:
         for place in self._parked.growing:
             if (watch := place.unwatch(session)) is not None:
                 watch.released()
-        numbers = self._topics.changes, self._shared.start_moves
+        numbers = self.numbers
         if session.seen != numbers or session.isolation_level != request.isolation_level:
             self._compare(session, request.isolation_level)
         return session

@@ -2,8 +2,7 @@
 
 from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.storage.batch_rules import Checked
-from tidelog.storage.log import Appended, Log
+from tidelog.storage.log import Appended, Checked, Log
 
 ACKS_ALL = -1
 

@@ -19,7 +19,6 @@ from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
-from tidelog.storage.disk_space import FULL
 from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import partition_of
 
@@ -45,7 +44,7 @@ def run(
         raise CommandError(str(error)) from error
     except OSError as error:
         # Of a copy for which there is no room the system names the source, of a sync that fails nothing.
-        path = data_dir if error.errno in FULL else error.filename or data_dir
+        path = data_dir if error.errno in files.FULL else error.filename or data_dir
         raise CommandError(f"{path}: {error.strerror or error}") from error
     _warn(imported, config, folder, topic)
     staged = imported.staged

@@ -6,7 +6,6 @@ other error of a write, or of a sync, is for good: what was written before may b
 for granted. Knows nothing of what was refused.
 """
 
-import errno
 import logging
 import threading
 from functools import partial
@@ -16,7 +15,6 @@ from tidelog.storage import files, layout
 from tidelog.storage.errors import OnError
 from tidelog.storage.troubles import Troubles
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 # Ends in .tmp: a start removes what a crash left of it.
 PROBE = "space.tmp"
 PROBE_BYTES = 256 * 1024
@@ -26,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def is_passing(error: OSError) -> bool:
     """Tell whether what a disk was asked for may succeed later: there was no space, or no descriptor."""
-    return not isinstance(error, files.SyncFailed) and error.errno in (*FULL, *files.SHORTAGES)
+    return not isinstance(error, files.SyncFailed) and error.errno in (*files.FULL, *files.SHORTAGES)
 
 
 class DiskSpace:
@@ -47,7 +45,7 @@ class DiskSpace:
             return
         if not is_passing(error):
             self.distrust()
-        elif error.errno in FULL and not self.is_full:
+        elif error.errno in files.FULL and not self.is_full:
             self._turn(
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )

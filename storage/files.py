@@ -30,6 +30,8 @@ _NO_FILE: Final = Path(os.devnull)
 
 # The longest that there is (HZ=100).
 _TICK_MS: Final = 10
+# The disk, or the share of it that the user has, is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # What keeps a file from being opened, and is no fault of a disk.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 

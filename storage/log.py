@@ -26,8 +26,8 @@ from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
 from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
-from tidelog.storage import files, layout, verification
-from tidelog.storage.batch_rules import Checked
+from tidelog.storage import files, layout, pins, verification
+from tidelog.storage.batch_rules import Checked as Checked
 from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
@@ -157,6 +157,10 @@ class Log:
     def size_bytes(self) -> int:
         """Bytes of all segments' logs."""
         return sum(segment.size for segment in self.segments)
+
+    def disk_bytes(self) -> int:
+        """Return `size_bytes` and what deleted segments and readers' links keep on the disk. OSError."""
+        return self.size_bytes + pins.held_bytes(self.directory)
 
     @property
     def damaged(self) -> tuple[str, ...]:

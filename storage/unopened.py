@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import pins
 from tidelog.storage.errors import ReadFailed
 from tidelog.storage.log import Log
 from tidelog.storage.recovery import Known
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import Segment, log_bytes
 from tidelog.storage.shared import Shared
 
 _REMEDY = "mend that and restart the broker"
@@ -57,6 +58,10 @@ class UnopenedLog(Log):
     def headers(self, offset: int) -> NoReturn:  # noqa: ARG002 asked by this name, too
         """Raise ReadFailed."""
         raise self._refusal()
+
+    def disk_bytes(self) -> int:
+        """Return how many bytes its `.log` files and readers' links have. OSError if they cannot be listed."""
+        return log_bytes(self.directory) + pins.held_bytes(self.directory)
 
     def _refusal(self) -> ReadFailed:
         return ReadFailed(f"{self}: the start could not open it: {self.unopened}; {_REMEDY}")

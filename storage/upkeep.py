@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 
 from tidelog.storage import files, retention
-from tidelog.storage.disk_space import FULL
 from tidelog.storage.durability import SEALED_AT_ONCE
 from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
@@ -88,7 +87,7 @@ def _has_begun_another(log: Log, now_ms: int) -> bool:
         log.begin_segment(now_ms)
     except OSError as error:
         log.shared.disk.refused(error)
-        if error.errno not in FULL or len(log.segments) == 1:
+        if error.errno not in files.FULL or len(log.segments) == 1:
             raise
         return False
     return True

@@ -21,7 +21,7 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.storage import files, pins, segment
+from tidelog.storage import files
 from tidelog.storage.log import Log
 
 UNKNOWN = -1
@@ -89,9 +89,7 @@ def _sizes(topic: Topic, numbers: list[int]) -> list[DescribeLogDirsPartition]:
 
 
 def _size_bytes(log: Log) -> int:
-    if log.unopened is None:
-        return log.size_bytes + pins.held_bytes(log.directory)
     try:
-        return segment.log_bytes(log.directory) + pins.held_bytes(log.directory)
+        return log.disk_bytes()
     except OSError:
         return UNKNOWN

@@ -44,9 +44,8 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordFault, RecordsError, UnsupportedCodec
 from tidelog.protocol.records.steps import Steps
-from tidelog.storage.batch_rules import Checked
 from tidelog.storage.errors import StorageError, TakesLong
-from tidelog.storage.log import Log
+from tidelog.storage.log import Checked, Log
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,15 @@ from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.compaction.survey import Sampler
-from tidelog.storage.compaction.swap import swap, sweep
+from tidelog.storage.compaction.swap import Outdated, swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
 from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
+
+# The log has changed since the pass began, or is known better now: the next pass may succeed.
+OVERTAKEN = (Outdated, Mismatch)
 
 # Does something on the thread that owns the structure of logs, and returns when that is done.
 Structural = Callable[[Callable[[], Any]], Any]

@@ -102,7 +102,11 @@ class World:
         self.shared = cast(Any, SimpleNamespace(start_moves=0))
         named = {name.replace("_", "."): value for name, value in options.items()}
         self.sessions = FetchSessions(
-            load(None, {}, named), self.clock, self.topics, self.shared, self.parked
+            load(None, {}, named),
+            self.clock,
+            self.topics,
+            cast(Any, SimpleNamespace(shared=self.shared)),
+            self.parked,
         )
         self.make("t", partitions)
 
