@@ -64,8 +64,8 @@ fmt: setup-test ## Format the code, and mend what can be mended
 fuzz: setup-test ## Send spoiled frames to a broker until Ctrl-C (SEED= repeats; ARGS='--replay FILE')
 	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
-bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; ARGS=--list)
-	@exec $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROW),--row '$(ROW)') $(ARGS)
+bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; COMPARE=commit; ARGS=--list)
+	@exec $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROW),--row '$(ROW)') $(if $(COMPARE),--compare '$(COMPARE)') $(ARGS)
 
 profile: setup-test ## Draw a flame graph of the broker under a row of the bench (ROW=one-record-10x5)
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/profile.txt

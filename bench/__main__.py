@@ -1,6 +1,9 @@
 """Tidelog beside Apache Kafka, row by row: `make bench`, `make bench ROW=name`, `make bench QUICK=1`.
 
     python -m bench [--row NAME,...] [--quick] [--only tidelog] [--runs N] [--scale X] [--resume]
+    python -m bench --compare COMMIT [--row NAME,...] [--quick] [--runs N] [--scale X]
+
+With `--compare` (`make bench COMPARE=COMMIT`) it runs beside another commit, and fails if a row costs 5 % more CPU.
 
 `--scale 0.01` does everything, smaller: to see that it works, not to measure. A full run takes more than an hour; its
 results are written row by row, and `--resume` goes on where one was broken off.
@@ -11,12 +14,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 from types import FrameType
 
-from bench import build, machine, report, rows, suite, table
+from bench import build, compare, machine, report, rows, suite, table
 from bench.stage import Rig
 
 RESULTS = build.ROOT / "bench" / "results"
@@ -29,9 +33,19 @@ def main() -> int:
     """Measure, print, write; return 1 if a row failed to run."""
     arguments = parse()
     selected = rows.select(arguments.row, arguments.quick)
+    if arguments.compare:
+        try:
+            compare.prepare(arguments.compare)
+        except (ValueError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"bench: {error}") from None
+        selected = list(compare.rows(selected))
     scale = arguments.scale or (QUICK_SCALE if arguments.quick else 1.0)
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
-    is_full = not (arguments.row or arguments.quick or arguments.only) and scale == 1.0 and runs >= RUNS
+    is_full = (
+        not (arguments.row or arguments.quick or arguments.only or arguments.compare)
+        and scale == 1.0
+        and runs >= RUNS
+    )
     for number in STOPPING:  # SIGINT too: a shell lets what runs in its background ignore it
         signal.signal(number, _interrupt)
     folder = own_folder()
@@ -63,7 +77,8 @@ def main() -> int:
         print(f"\n{path.relative_to(build.ROOT)}: {table.summary(results)}")
     if is_full and len(results) == len(selected):
         report.write(path)
-    return int(len(results) < len(selected) or any(result["failures"] for result in results))
+    is_slower = arguments.compare and any(goal["is_met"] is False for row in results for goal in row["goals"])
+    return int(len(results) < len(selected) or is_slower or any(result["failures"] for result in results))
 
 
 def parse() -> argparse.Namespace:
@@ -76,6 +91,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", choices=["tidelog", "kafka"], help="leave the other one out; the floor stays"
     )
+    parser.add_argument("--compare", metavar="COMMIT", help="beside another commit instead of Kafka")
     parser.add_argument("--runs", type=int)
     parser.add_argument("--scale", type=float)
     parser.add_argument("--resume", action="store_true", help="go on with a full run that was broken off")

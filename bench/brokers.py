@@ -127,12 +127,13 @@ class _Ours(Server):
 
 class Tidelog(_Ours):
     kind = "tidelog"
+    program = Path(sys.executable).with_name("tidelog")
 
     def command(self) -> Sequence[str]:
         overrides = [
             part for name in self.settings for part in ("--override", f"{name}={self.settings[name]}")
         ]
-        serve = [str(Path(sys.executable).with_name("tidelog")), "serve", "--log-level", "warning"]
+        serve = [str(self.program), "serve", "--log-level", "warning"]
         serve += ["--data-dir", str(self.folder), "--port", str(self.port), "--ready-file", str(self._ready)]
         return [*serve, *overrides]
 

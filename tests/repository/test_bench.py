@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import consumers, groups, log, plots, report, rows, suite, table
+from bench import compare, consumers, groups, log, plots, report, rows, suite, table
 from bench.brokers import Tidelog
 from bench.fill import Shape
 from bench.metrics import METRICS, Measures
@@ -99,6 +99,23 @@ def test_contenders_take_turns_and_a_failure_is_told_and_stops_nobody_else(tmp_p
     assert (lines[-1].figure, lines[-1].beside, lines[-1].verdict) == ("failed", THEIRS, "NOT MET")
     log.clear()
     assert list(suite.measure(Rig(tmp_path, 1), row, runs=1, only="tidelog")["contenders"]) == [OURS]
+
+
+def test_every_row_of_ours_can_run_beside_another_commit() -> None:
+    found = list(compare.rows(rows.ROWS))
+    assert {row.name for row in found} == {row.name for row in rows.ROWS if OURS in row.contenders}
+    for row in found:
+        assert list(row.contenders) == [OURS, compare.BEFORE]
+        assert row.contenders[OURS].workload == row.contenders[compare.BEFORE].workload
+        assert all(goal.metric in METRICS and goal.than == compare.BEFORE for goal in row.goals)
+    assert sum(bool(row.goals) for row in found) > len(found) / 2, (
+        "most rows say what a request or a record costs"
+    )
+
+
+def test_a_commit_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="COMPARE=no-such-commit: this repository has no such commit"):
+        compare.prepare("no-such-commit")
 
 
 def test_figures_are_written_with_three_digits() -> None:
