@@ -24,7 +24,7 @@ from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.producer_snapshots import offset_of
 from tidelog.storage.recovery import Known
 from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
-from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
+from tidelog.storage.segment_check import Around, Contents, Finding, SegmentCheck
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
 LOOKS_MAX: Final = 20
@@ -299,13 +299,13 @@ class Fsck:
 
     def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool, mark: str) -> SegmentCheck:
         """Check a segment: while it is being written, until nothing changes what is found."""
-        last: tuple[list[Finding], Sidecars] | None = None
+        last: tuple[list[Finding], Contents] | None = None
         for _ in range(LOOKS_MAX):
             check = SegmentCheck(folder, base, around, mark)
             findings = check.check(deep=self._deep)
-            if not is_live or not findings or (findings, check.sidecars) == last:
+            if not is_live or not findings or (findings, check.contents) == last:
                 break
-            last = findings, check.sidecars
+            last = findings, check.contents
             self._pause(_PAUSE_S)
         return check
 

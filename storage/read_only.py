@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import append_index, files, last_entries, verification
+from tidelog.storage import append_index, files, last_entries, sidecars, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
@@ -21,7 +21,7 @@ from tidelog.storage.search import by_offset
 from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
-from tidelog.storage.summary import NONE, OFFSET_MAX, Origin, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -156,24 +156,18 @@ def open_segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int, mark: str = ""
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
-    fresh = Summary.unknown(base_offset, 0, now_ms, config.index_interval_bytes, Origin.IMPORTED)
-    segment = ReadOnlySegment(folder, base_offset, 0, fresh, config.segment_index_bytes, shared)
+    interval = config.index_interval_bytes
+    unread = Summary(0, 0, base_offset, NONE, interval)
+    segment = ReadOnlySegment(folder, base_offset, 0, unread, config.segment_index_bytes, shared)
     segment.mark = mark
-    summary = Summary.load(segment.path(SUMMARY))  # first: a broker appends, and describes more then
+    beside = sidecars.load(segment)  # first: a broker appends, and describes more then
+    summary = beside.summary
     status = files.status(segment.path(LOG))
     if status is None:
         return None
-    created_ms = min(status.modified_ms, now_ms)
-    known = summary or Summary.unknown(
-        base_offset,
-        status.size,
-        created_ms,
-        config.index_interval_bytes,
-        append_index.load(segment.path(APPEND_INDEX)).origin_in(folder, base_offset),
-    )
-    fresh = known.only_times(base_offset)
-    segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
-    segment.mark = mark
+    segment.size = status.size
+    known = summary or beside.unknown(base_offset, status.size, min(status.modified_ms, now_ms), interval)
+    segment.summary = fresh = known.only_times(base_offset)
     segment.state = State.COPY if mark else State.SEALED
     try:
         if (

@@ -46,6 +46,7 @@ from tidelog.storage import (
     files,
     folder_identity,
     last_entries,
+    sidecars,
     time_index,
     verification,
 )
@@ -71,8 +72,9 @@ from tidelog.storage.segment import (
     State,
 )
 from tidelog.storage.shared import Shared
+from tidelog.storage.sidecars import Sidecars
 from tidelog.storage.sources import PATIENT
-from tidelog.storage.summary import NONE, Damage, Origin, Summary, version_of
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import Following
 
@@ -366,60 +368,28 @@ def _open_segment(
 
     `end_offset` is where it should end: a summary that says otherwise is looked at more closely.
     """
-    folder, config, name = maker.folder, maker.config, f"{base_offset:020d}"
-    size, modified_ms = files.status(folder / (name + LOG)) or (0, maker.now_ms)
-    data = files.load(folder / (name + SUMMARY)) or b""
-    summary = Summary.decode(data)
-    is_other_version = summary is None and version_of(data) is not None
-    # Times are not in the log: they are good wherever the rest ends.
-    if summary is None:
-        is_ours = known.ours and is_last and not is_other_version
-        fresh = _unknown(maker, base_offset, size, modified_ms, is_ours=is_ours)
-    else:
-        fresh = summary.only_times(base_offset)
-    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, maker.shared)
+    size, modified_ms = files.status(maker.folder / f"{base_offset:020d}{LOG}") or (0, maker.now_ms)
+    unread = Summary(0, 0, base_offset, NONE, maker.config.index_interval_bytes)
+    segment = Segment(maker.folder, base_offset, size, unread, maker.config.segment_index_bytes, maker.shared)
+    beside = sidecars.load(segment)
+    summary = beside.summary
     opening = _Opening(segment, maker, modified_ms, end_offset, known, is_last)
-    if is_other_version:
-        return opening.without_known_version()
-    if summary is None and size == 0 and known.clean:
-        segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
-        return Opened(segment, NONE)
-    # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
-    by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
-    if summary is None and last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
-        return Opened(segment, segment.next_offset)
-    if summary is None or not summary.flushed:
+    if summary is None:
+        segment.summary = opening.unknown(beside)
+        return opening.without_summary(beside)
+    # Times are not in the log: they are good wherever the rest ends.
+    segment.summary = summary.only_times(base_offset)
+    if not summary.flushed:
         return opening.by_log(NONE)
-    if (summary.log_bytes > size or not summary.log_bytes) and verification.is_of_another_log(
-        segment, summary
-    ):
-        return opening.without_summary()
+    if verification.is_surely_of_another_log(segment, summary):
+        return opening.with_false_summary()
     # No flush of it can have come further than the segment after it begins.
     flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
     if summary.log_bytes > size:
-        maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+        data = segment.summary.encode()
+        maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), data))
         return opening.by_log(flushed_to)
     return opening.by_summary(summary, flushed_to)
-
-
-def _unknown(
-    maker: continuity.Maker, base_offset: int, size: int, modified_ms: int, *, is_ours: bool = False
-) -> Summary:
-    """Return what is known of a segment without a summary.
-
-    One that `is_ours` and has lost its append index as well was appended to here.
-    """
-    folder, header = maker.folder, None
-    if size:
-        header = append_index.load(folder / f"{base_offset:020d}{APPEND_INDEX}").header_of(
-            folder, base_offset
-        )
-    origin = Origin.IMPORTED if header is None else header.origin
-    created_ms = min(modified_ms, maker.now_ms)
-    unknown = Summary.unknown(base_offset, size, created_ms, maker.config.index_interval_bytes, origin)
-    if header is None and is_ours:
-        unknown.appended_from = 0
-    return unknown
 
 
 class _Opening(NamedTuple):
@@ -444,26 +414,51 @@ class _Opening(NamedTuple):
             flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
         return Opened(segment, flushed_to)
 
-    def without_known_version(self) -> Opened:
-        """Read all of the log, as its summary is of another version; where there is none it stands for lost offsets.
+    def unknown(self, beside: Sidecars) -> Summary:
+        """Return what is known of the segment without its summary, before its log is read."""
+        segment, maker = self.segment, self.maker
+        created_ms = min(self.modified_ms, maker.now_ms)
+        interval = maker.config.index_interval_bytes
+        return beside.unknown(segment.base_offset, segment.size, created_ms, interval)
 
-        Of segments that are not the last one only these have a summary and no batches.
+    def without_summary(self, beside: Sidecars) -> Opened:
+        """Open a segment that has no summary, or none that counts."""
+        segment, maker, known = self.segment, self.maker, self.known
+        if beside.is_other_version and beside.has_summary_file:
+            return self._with_other_summary()
+        if known.ours and self.is_last and beside.header is None:
+            # It was appended to here, and has lost its append index as well.
+            segment.summary.appended_from = 0
+        if segment.size == 0 and known.clean:
+            segment.believe(segment.summary, finished=_ends_as_closed(segment, segment.summary))
+            return Opened(segment, NONE)
+        # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
+        is_cut = known.ours and not known.clean
+        by_ms = files.latest_ms(self.modified_ms) if is_cut else self.modified_ms
+        if last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
+            return Opened(segment, segment.next_offset)
+        return self.by_log(NONE)._replace(is_other_version=beside.is_other_version and segment.size > 0)
+
+    def _with_other_summary(self) -> Opened:
+        """Read all of the log; an empty segment that is not the last one stands for lost offsets.
+
+        Only such a segment has a summary and no batches.
         """
         segment = self.segment
         if segment.size or self.is_last:
             self.by_log(NONE)
             self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
-            return Opened(segment, NONE, is_other_version=True)
-        segment.summary.damage = (Damage(0, 0, self.end_offset),)
-        self.maker.pending.write(partial(segment.replace_summary, finished=True))
+        else:
+            segment.summary.damage = (Damage(0, 0, self.end_offset),)
+            self.maker.pending.write(partial(segment.replace_summary, finished=True))
         return Opened(segment, NONE, is_other_version=True)
 
-    def without_summary(self) -> Opened:
-        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+    def with_false_summary(self) -> Opened:
+        """Read all of the log, and remove the summary: it is of another log."""
         segment = self.segment
         _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
-        segment.summary = _unknown(self.maker, segment.base_offset, segment.size, self.modified_ms)
+        segment.summary = self.unknown(sidecars.without_summary(segment))
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
@@ -480,7 +475,7 @@ class _Opening(NamedTuple):
         if not _is_as_described(segment):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):
-                return self.without_summary()
+                return self.with_false_summary()
             segment = verification.judge(segment, _epoch_at(segment.folder))
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.

@@ -40,6 +40,12 @@ def judge(segment: Segment, epoch_at: EpochAt) -> Segment:
     return found
 
 
+def is_surely_of_another_log(segment: Segment, summary: Summary) -> bool:
+    """Tell whether a summary cannot be of this log, before its digests are compared: it ends where the log does not."""
+    is_unlike = not summary.log_bytes or summary.log_bytes > segment.size
+    return is_unlike and is_of_another_log(segment, summary)
+
+
 def is_of_another_log(segment: Segment, summary: Summary) -> bool:
     """Tell whether a summary whose digests do not match is surely of another log, so that nothing it says counts.
 
