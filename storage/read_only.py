@@ -147,8 +147,8 @@ def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
     for segment in segments[:-1]:
         if not segment.size and segment.is_active:
-            segment.state = State.SEALED  # it stands for lost offsets, and can expire
-    segments[-1].state = State.ACTIVE
+            segment.become(State.SEALED)  # it stands for lost offsets, and can expire
+    segments[-1].become(State.ACTIVE)
     return tuple(segments)
 
 
@@ -180,7 +180,7 @@ def open_segment(
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
-        segment.state = State.ACTIVE  # what is scanned is in memory only: it is not to be let go of
+        segment.become(State.ACTIVE)  # what is scanned is in memory only: it is not to be let go of
         if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:

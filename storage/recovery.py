@@ -205,7 +205,7 @@ def find(
             _seal(segment, pending)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, pending)
-    segments[-1].state = State.ACTIVE
+    segments[-1].become(State.ACTIVE)
     for segment in segments:
         verification.log_damage(segment)
     verification.log_transactions(segments)
@@ -405,7 +405,7 @@ class _Opening(NamedTuple):
     def by_log(self, flushed_to: int) -> Opened:
         """Read all of the log; a summary said that it was flushed up to an offset."""
         segment, known = self.segment, self.known
-        segment.state = State.ACTIVE
+        segment.become(State.ACTIVE)
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
             segment.rebuild(self._leaves_a_gap, _epoch_at(segment.folder))
@@ -471,7 +471,7 @@ class _Opening(NamedTuple):
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
         if not is_whole:
-            segment.state = State.ACTIVE
+            segment.become(State.ACTIVE)
         if not _is_as_described(segment):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):

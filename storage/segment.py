@@ -39,18 +39,28 @@ _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
 class State(Enum):
-    """What a segment is in its log.
+    """Where a segment is in its life. `_NEXT` has the ways from one state to another.
 
-    An active one and a copy keep their files open. Others open them when they are needed, and let go of them where too
-    many are open.
+    An active segment and a copy keep their files open. The others open them when they are needed, and let go of them
+    where too many are open. A sealed segment that Kafka wrote may be known by the last entries of its indexes alone
+    (`Segment.is_known_by_index`), until it is first read.
     """
 
     ACTIVE = auto()  # takes appends, or is being scanned
     SEALED = auto()  # is only read
-    COPY = auto()  # made by compaction; its files have not got their names yet
-    REPLACED = (
-        auto()
-    )  # a copy is in its place, and its names may be those of the copy: it opens no more files
+    COPY = auto()  # made by compaction: its files have not got their names yet, and end with its `mark`
+    REPLACED = auto()  # a copy has its place, and may have its names: it opens no more files
+
+
+_NEXT = {
+    # By a roll, or by a start that has scanned it.
+    State.ACTIVE: {State.SEALED},
+    # By a cut or a start, after which it takes the appends; by a scan; by compaction.
+    State.SEALED: {State.ACTIVE, State.REPLACED},
+    # Once its files have their names; by a scan, where a reader finds it before.
+    State.COPY: {State.SEALED, State.ACTIVE},
+    State.REPLACED: set(),
+}
 
 
 def log_bytes(folder: Path) -> int:
@@ -462,7 +472,7 @@ class Segment:
 
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
-        self._become_sealed()
+        self.become(State.SEALED)
         with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
             self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
@@ -473,13 +483,15 @@ class Segment:
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
-        self._become_sealed()
+        self.become(State.SEALED)
         self._offset_index = self._time_index = self._append_index = self._digests = None
 
-    def _become_sealed(self) -> None:
+    def become(self, state: State) -> None:
+        """Go on to another state, or stay as it is."""
+        assert state is self.state or state in _NEXT[self.state], f"{self.path(LOG)}: {self.state} to {state}"
         with self.shared.open_segments.lock:
-            self.state = State.SEALED
-            if self._file is not None:
+            self.state = state
+            if state is State.SEALED and self._file is not None:
                 self.shared.open_segments.note(self)
 
     def note_flushed(self) -> None:
@@ -666,9 +678,7 @@ class Segment:
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
-        # Whoever would have it let go of its files has done so, or will not.
-        with self.shared.open_segments.lock:
-            self.state = State.ACTIVE
+        self.become(State.ACTIVE)
         self.cut_file(position)
         if self.end_at(position):
             self.append_index.cut_file()

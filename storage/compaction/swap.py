@@ -61,7 +61,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
         segment.mark = SWAP
         replaced = [each.path(suffix) for each in group[1:] for suffix in reversed(SUFFIXES)]
         for each in group:
-            each.state = State.REPLACED
+            each.become(State.REPLACED)
         with log.lock:
             first = log.segments.index(group[0])
             log.publish((*log.segments[:first], segment, *log.segments[first + len(group) :]))
@@ -138,7 +138,8 @@ def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
     _sync_names(log.directory)
     for segment in log.segments:
         if segment.base_offset == base_offset:
-            segment.mark, segment.state = "", State.SEALED
+            segment.mark = ""
+            segment.become(State.SEALED)
             segment.release()
 
 
