@@ -197,7 +197,7 @@ class Fsck:
         others = sum(check.is_other_version for check in checks)
         if others:
             what = (
-                f"summaries and append indexes of {others} segments are of another version; a start makes them anew "
+                f"summaries and append indexes of {others} segments are of another version; a start rebuilds them "
                 "from the log, and append times become bounds"
             )
             yield Problem(folder, 0, what, self._repair, is_note=True)

@@ -84,15 +84,15 @@ class ReadOnlyLog(Log):
     shared: ReadOnlyShared
     opened_ms = 0
 
-    def judge(self, segment: Segment, source: Source) -> Segment | None:
-        """Make what is known of a segment anew from its log, in memory. For a prompt source raise TakesLong."""
+    def recheck(self, segment: Segment, source: Source) -> Segment | None:
+        """Rebuild what is known of a segment from its log, in memory. For a prompt source raise TakesLong."""
         if source.prompt:
-            raise TakesLong(f"{self}: a segment is to be judged")
+            raise TakesLong(f"{self}: a segment is to be checked again")
         if self._is_replaced(segment):
             # All of it is looked at again: what is known of others may be of before as well.
             self.segments = _segments(self.directory, self.config, self.shared, self.opened_ms)
         else:
-            found = verification.judge(segment, self.epochs.at)
+            found = verification.recheck(segment, self.epochs.at)
             self._catch_up(found, segment)
             self.segments = tuple(found if each is segment else each for each in self.segments)
         self.active = self.segments[-1]

@@ -1,6 +1,6 @@
 """From a partition's folder to a log: what is believed, what is verified, what is cut, what is missing.
 
-Owns the judgement about what a crash or a bad disk left behind:
+Owns the rules for what a crash or a bad disk leaves behind:
 
 1. Files that a deletion or a replacement left half done are removed; copies that compaction had decided for take the
    place of what they were made of, and others go (`compaction/swap`).
@@ -20,7 +20,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes after them. No offset is given out twice.
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
-   retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
+   retention needs one, but never one that is yet to come. It says nothing of times that a client was given, as only
    batches of LogAppendTime have such.
 8. What a full disk has no room for stays pending: the log is read, and takes no append before it is written. After any
    other failure of the disk it takes none at all, and is read.
@@ -188,7 +188,7 @@ def find(
     others = sum(each.is_other_version for each in opened)
     if others:
         _log.warning(
-            "made anew from the log log=%s-%d segments=%d: their summaries and append indexes are of another "
+            "rebuilt from the log log=%s-%d segments=%d: their summaries and append indexes are of another "
             "version; append times are bounds",
             topic, partition, others,
         )  # fmt: skip
@@ -266,7 +266,7 @@ def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: 
     for _ in each(_put_alone, [log for log in left if log not in done]):
         pass
     if group_sync is not None and group_sync.trust.is_lost:
-        # What that sync gave up is told by the log whose it is, once its own is asked for.
+        # The sync of each log says whether that one gave up any of its pages.
         group_sync.flush([log for log in left if log.health.failure is None])
 
 
@@ -297,7 +297,7 @@ def _put_alone(log: Log) -> None:
         pending.write(partial(files.sync, log.active.path(LOG)))
     # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
     pending.write(partial(files.sync, log.active.path(APPEND_INDEX)))
-    # Records of an epoch that a crash would begin again could not be told from those that it took.
+    # Records of an epoch that a crash would begin again could not be distinguished from those that it took.
     pending.write(partial(log.epochs.save, durably=True))
     _hold_writes(log, pending)
 
@@ -456,7 +456,7 @@ class _Opening(NamedTuple):
     def with_false_summary(self) -> Opened:
         """Read all of the log, and remove the summary: it is of another log."""
         segment = self.segment
-        _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
+        _log.warning("rebuilt from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
         segment.summary = self.unknown(sidecars.without_summary(segment))
         return self.by_log(NONE)
@@ -476,7 +476,7 @@ class _Opening(NamedTuple):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):
                 return self.with_false_summary()
-            segment = verification.judge(segment, _epoch_at(segment.folder))
+            segment = verification.recheck(segment, _epoch_at(segment.folder))
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
@@ -504,7 +504,7 @@ class _Opening(NamedTuple):
         That is the time of the file, or the first append to the segment after it, if that came before. What tells of
         batches that are not there goes, before others get their offsets.
         """
-        # Nobody was told when what came from elsewhere was appended: there the file is what says it.
+        # For what came from elsewhere no append time was given to anybody: the time of the file stands.
         latest_ms = files.latest_ms(self.modified_ms) if self.known.ours else self.modified_ms
         bound_ms = append_index.bound_ms(segment.summary, latest_ms, self.maker.now_ms)
         if not self.is_last:
@@ -563,7 +563,7 @@ def _finish(segment: Segment, pending: PendingWrites) -> None:
 def _unless_gone(save: Callable[..., object], **how: bool) -> None:
     """Save what is known of a segment, unless it was let go meanwhile and its files are not as far, or were deleted.
 
-    Then they are made anew by whoever reads them next.
+    Then the next read rebuilds them.
     """
     with suppress(Mismatch, OffsetOutOfRange):
         save(**how)
@@ -590,7 +590,7 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
     """
     end = log.log_end_offset
     epochs = LeaderEpochs.load(log.directory) or LeaderEpochs(log.directory)
-    log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
+    log.epochs = epochs  # A segment that is checked again below needs them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
     last = None if known.clean else _last_batch(log)
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)

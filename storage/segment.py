@@ -7,7 +7,7 @@ producers, of when to roll or of how it is searched (`search`). Not locked: the 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
 is sealed; a sealed one lets go of all of them where too many are open (`open_segments`). The summary vouches for the
 index files and for the log that were there when the segment was loaded: `read` and `slice` give no byte of it that was
-not verified since, and `Mismatch` says that what is known of the segment has to be made anew (`verification`).
+not verified since, and `Mismatch` says that what is known of the segment has to be rebuilt (`verification`).
 """
 
 from collections.abc import Iterable
@@ -74,10 +74,10 @@ def log_bytes(folder: Path) -> int:
 
 
 class Mismatch(CorruptLog):
-    """The files of a segment are not what its summary says: make what is known of it anew, and look again."""
+    """The files of a segment are not what its summary says: rebuild what is known of it, and look again."""
 
     def __init__(self, message: str, segment: "Segment") -> None:
-        """Name the segment to `Log.judge`."""
+        """Name the segment to `Log.recheck`."""
         super().__init__(message)
         self.segment = segment
 
@@ -177,7 +177,7 @@ class Segment:
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         self._refuse_replaced()
         with self.shared.open_segments.lock:
-            # There is one only, whoever comes at once: it knows where the next append goes.
+            # There is one only, also where two threads open it at once: it knows where the next append goes.
             if self._file is None:
                 opened.size = self.size
                 self._file = opened
@@ -269,7 +269,7 @@ class Segment:
 
     @property
     def is_known_by_index(self) -> bool:
-        """Whether only the last entries of its indexes were read: its log and indexes cannot be before a judgement."""
+        """Whether only the last entries of its indexes were read: the log and indexes cannot be, before a check."""
         return self.unverified is not None and not self.unverified.has_digests
 
     @property
@@ -620,7 +620,7 @@ class Segment:
         self._limit_offsets(0, 0, self._append_entries)
         return indexes
 
-    def anew(self, size: int) -> "Segment":
+    def unread(self, size: int) -> "Segment":
         """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
         segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)

@@ -2,7 +2,7 @@
 
 Owns the comparison: the log is walked as a recovery walks it, and what comes out (indexes, summary, damage) is held
 against the files that are there. Knows nothing of other segments, of locks, or of whether somebody writes meanwhile
-(`fsck`): it is told how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
+(`fsck`): a caller says how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
 
 Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
 they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
@@ -42,7 +42,7 @@ from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDE
 from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
-# What of a summary is a function of the log and the index interval, whoever has walked over it.
+# What of a summary is a function of the log and the index interval alone.
 _COUNTED: Final = (
     "next_offset",
     "record_count",
@@ -326,11 +326,11 @@ class SegmentCheck:
             return
         interval = _fitting_interval(offsets or b"")
         if interval is not None and interval != self._found.summary.index_interval_bytes:
-            other = self._segment.anew(self._found.size)
+            other = self._segment.unread(self._found.size)
             other.summary.index_interval_bytes = interval
             other.scan(self._in_damage, self._around.epoch_at)
             if _are_right(offsets, times, _state(other), None):
-                return  # Those of another interval, whoever had chosen it.
+                return  # They are right for another interval.
         self._compare(INDEX, offsets, full.offsets, offset_index.ENTRY)
         self._compare(TIME_INDEX, times, full.times + full.final, time_index.ENTRY)
 
@@ -466,7 +466,7 @@ class SegmentCheck:
     # Mending.
 
     def repair(self) -> set[str]:
-        """Write indexes and summary anew as the log says, durably; return the suffixes of the files that are right now.
+        """Rewrite indexes and summary as the log says, durably; return the suffixes of the files that are right now.
 
         Damage of the log goes into its summary, so that it is refused. What is lost of append times is bounded. Where
         the summary alone knows of offsets that are lost, nothing is written: they would be given out again.

@@ -49,7 +49,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
     maintenance thread.
     """
     group, segment = copy.group, copy.segment
-    with log.judging:
+    with log.replacing:
         if cuts != log.durability.cuts or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
         if not _is_in(group, log.segments):
