@@ -177,7 +177,7 @@ class AppendIndex(IndexFile):
 
     def cut_file(self) -> None:
         """Have the file end where these entries do, on disk."""
-        # Until that is done: whoever comes again after an error drops nothing any more.
+        # Until that is done: after an error the next call has nothing left to drop.
         self._is_file_to_cut = True
         file = self._file or self._open()
         file.truncate(self._size)

@@ -84,7 +84,7 @@ class Digests:
         while position < end:
             data = file.pread(min(_READ_BLOCKS * BLOCK_BYTES, end - position), position)
             if not data:
-                return  # Somebody cut the file; whoever reads it will find out.
+                return  # The file was cut; the next read of it will find out.
             self.add(data, position)
             position += len(data)
 
@@ -106,7 +106,7 @@ class Unverified:
     __slots__ = ("_digests", "_seen", "end", "next_offset")
 
     def __init__(self, digests: bytes, end: int, next_offset: int) -> None:
-        """Expect blocks up to a position, the last one partial; the offset after it is for who judges them."""
+        """Expect blocks up to a position, the last one partial; the offset after it is for a check of the segment."""
         self._digests = digests
         self._seen = bytearray(count_of(end))
         self.end = end

@@ -33,7 +33,7 @@ def load(path: Path, read: Callable[[bytes], T]) -> T | None:
         return None if data is None else read(data)
     except (ValueError, files.Irregular) as error:
         _log.warning(
-            "checkpoint ignored file=%s reason=broken error=%r; it is written anew", path, str(error)
+            "checkpoint ignored file=%s reason=broken error=%r; it is written again", path, str(error)
         )
         return None
 

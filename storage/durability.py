@@ -3,10 +3,10 @@
 Owns the recovery point, the list of what is not flushed, and the marks by which a sync of a whole file system is
 confirmed. Knows a log by what it has to offer (`Flushable`); nothing of who waits for what is flushed.
 
-`lock` is held by a flush from its beginning to its end, and by whatever must not meet one; whoever takes it and the
-log's lock takes it first. The recovery point is changed under it alone, but for a cut, which has both, and read by any
-thread. `unflushed` and `saved_bytes` are changed under the log's lock, which a flush takes only where it has more to do
-than to sync the tail of one file.
+`lock` is held by a flush from its beginning to its end, and by whatever must not meet one. Its place among the log's
+locks is in the docstring of `log`. The recovery point is changed under it, and read by any thread. `unflushed` and
+`saved_bytes` are changed under the log's lock, which a flush takes only where it has more to do than to sync the tail
+of one file.
 """
 
 import logging

@@ -445,7 +445,7 @@ class FileSystem:
     __slots__ = ("_fd", "_libc", "device")
 
     def __init__(self, folder: Path) -> None:
-        """Hold the folder open: errors of writes from now on are told by `sync`."""
+        """Hold the folder open: `sync` reports errors of writes from now on."""
         self._fd = -1
         self._libc: Any = None
         self._fd = _open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,9 +1,9 @@
 """Whether the folders of a log are sound: a partition's, or all of a data folder, stopped or being written.
 
 Owns what is looked at, in which order, and what the data folder tells of its logs: its lock, its checkpoints, whether
-it was closed in order. Each segment is `segment_check`'s, what a start can do without `hint_check`'s, and what `others`
-keep in a data folder theirs. Nothing is written but by a repair, which needs the lock. What a broker is writing is
-looked at again until two looks in a row find the same.
+it was closed in order. Also the hints, files that a start can do without: they are read by the code that a start uses.
+Each segment is `segment_check`'s, and what `others` keep in a data folder theirs. Nothing is written but by a repair,
+which needs the lock. What a broker is writing is looked at again until two looks in a row find the same.
 """
 
 import time
@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, hint_check, layout, pins
-from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
+from tidelog.storage import continuity, files, layout, leader_epochs, pins, producer_snapshots, producer_state
+from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets, offsets_in
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.layout import (
@@ -32,13 +32,20 @@ from tidelog.storage.layout import (
     partition_of,
 )
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.producer_snapshots import offset_of
 from tidelog.storage.recovery import Known
-from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
+from tidelog.storage.segment_check import Around, Contents, Finding, SegmentCheck
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
 LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
+
+# What the names of checkpoints of offsets end with, ours and those that Kafka has beside them.
+_OFFSETS: Final = "-offset-checkpoint"
+# Readers of the text files in a partition's folder; their ValueError says what is wrong.
+_TEXTS: Final[dict[str, Callable[[bytes], object]]] = {
+    layout.LEADER_EPOCHS: leader_epochs.epochs_in,
+    layout.PARTITION_METADATA: layout.topic_id_in,
+}
 
 # Returns all that is wrong with a file; StorageError or OSError where it cannot be looked at.
 FaultsOf = Callable[[Path], list[str]]
@@ -192,11 +199,11 @@ class Fsck:
         others = sum(check.is_other_version for check in checks)
         if others:
             what = (
-                f"summaries and append indexes of {others} segments are of another version; a start makes them anew "
+                f"summaries and append indexes of {others} segments are of another version; a start rebuilds them "
                 "from the log, and append times become bounds"
             )
             yield Problem(folder, 0, what, self._repair, is_note=True)
-        yield from self._hints(hint_check.in_partition(folder), known, is_live)
+        yield from self._hints(_hints_in(folder, _is_hint_of_partition), known, is_live)
         yield from self._abandoned(folder)
         if not is_live:
             start = known.starts.get(key) if key is not None else None
@@ -228,7 +235,11 @@ class Fsck:
         except StorageError as error:
             yield _unseen(folder, error)
             return
-        snapshots = [offset_of(name) for name, is_folder in files.list_folder(folder) if not is_folder]
+        snapshots = [
+            producer_snapshots.offset_of(name)
+            for name, is_folder in files.list_folder(folder)
+            if not is_folder
+        ]
         bases = [each.base_offset for each in checks]
         end = continuity.known_end(folder, bases, [each for each in snapshots if each is not None])
         if last.next_offset < end:
@@ -253,14 +264,14 @@ class Fsck:
 
     def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
         assert known.folder is not None
-        yield from self._hints(hint_check.in_data_folder(known.folder), known, is_live)
+        yield from self._hints(_hints_in(known.folder, _is_checkpoint), known, is_live)
         for name, faults_of in self._others.items():
             yield from self._faults(known.folder / name, faults_of, is_live)
 
     def _hints(self, paths: list[Path], known: _Known, is_live: bool) -> Iterator[Problem]:
         was_killed = known.folder is not None and not known.clean and not is_live
         for path in paths:
-            yield from self._faults(path, partial(hint_check.faults, was_killed=was_killed), is_live)
+            yield from self._faults(path, partial(_hint_faults, was_killed=was_killed), is_live)
 
     def _faults(self, path: Path, faults_of: FaultsOf, is_live: bool) -> Iterator[Problem]:
         """Check a file of which only what is wrong is asked, and mend it where that is due."""
@@ -268,7 +279,7 @@ class Fsck:
         try:
             found = self._settled(partial(faults_of, path), is_live)
             if found and self._repair:
-                is_repaired = hint_check.repaired(path)
+                is_repaired = _repaired(path)
         except (StorageError, OSError) as error:
             yield _unseen(path, error)
             return
@@ -309,13 +320,13 @@ class Fsck:
 
     def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool, mark: str) -> SegmentCheck:
         """Check a segment: while it is being written, until nothing changes what is found."""
-        last: tuple[list[Finding], Sidecars] | None = None
+        last: tuple[list[Finding], Contents] | None = None
         for _ in range(LOOKS_MAX):
             check = SegmentCheck(folder, base, around, mark)
             findings = check.check(deep=self._deep)
-            if not is_live or not findings or (findings, check.sidecars) == last:
+            if not is_live or not findings or (findings, check.contents) == last:
                 break
-            last = findings, check.sidecars
+            last = findings, check.contents
             self._pause(_PAUSE_S)
         return check
 
@@ -330,6 +341,47 @@ class Fsck:
             is_bounded = path.suffix == APPEND_INDEX and check.has_bounds
             is_repaired = path.suffix in repaired
             yield Problem(path, position, what, is_repaired, is_bounded=is_bounded, is_flushed=is_flushed)
+
+
+def _hints_in(folder: Path, is_hint: Callable[[str], bool]) -> list[Path]:
+    return [folder / name for name, is_folder in files.list_folder(folder) if not is_folder and is_hint(name)]
+
+
+def _is_hint_of_partition(name: str) -> bool:
+    return name in _TEXTS or producer_snapshots.offset_of(name) is not None
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.endswith(_OFFSETS)
+
+
+def _hint_faults(path: Path, *, was_killed: bool) -> list[str]:
+    """Return what is wrong with a hint; nothing with one that is gone, or was made and never filled.
+
+    Snapshots are written in place and nobody waits for the disk to have them: where a broker `was_killed` one that ends
+    too early is no damage.
+    """
+    data = files.load(path)
+    if data is None:
+        return []
+    if path.suffix == producer_snapshots.SUFFIX:
+        fault = None if was_killed and producer_state.is_torn(data) else producer_state.fault(data)
+        return [] if fault is None else [fault]
+    if not data and (was_killed or path.name != layout.PARTITION_METADATA):
+        return []
+    try:
+        _TEXTS.get(path.name, offsets_in)(data)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _repaired(path: Path) -> bool:
+    """Remove a damaged hint if a start rebuilds it from the log, durably; tell whether it does."""
+    if path.suffix != producer_snapshots.SUFFIX and path.name != layout.LEADER_EPOCHS:
+        return False
+    producer_snapshots.remove(path.parent, [path])
+    return True
 
 
 def _flushed(offset: int) -> str:

@@ -17,7 +17,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
 from tidelog.storage.shared import Shared
 
-# What lies in a partition's folder and is made anew from the log, or means nothing elsewhere.
+# What lies in a partition's folder and is rebuilt from the log, or means nothing elsewhere.
 _OF_A_LOG = (*SUFFIXES, SNAPSHOT, ".txnindex")
 _OF_A_PARTITION = (layout.PARTITION_METADATA, layout.LEADER_EPOCHS)
 
@@ -45,7 +45,7 @@ def _is_of_log(name: str) -> bool:
 
 
 def has_records(folder: Path) -> bool:
-    """Tell whether a partition has records, or had some: its offsets do not begin anew."""
+    """Tell whether a partition has records, or had some: its offsets do not begin at 0."""
     return any(base or (files.status(_log(folder, base)) or (0,))[0] for base in bases_in(folder))
 
 

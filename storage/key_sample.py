@@ -1,7 +1,7 @@
 """A sample of the keys of a segment: those whose hash is small.
 
 Owns how many there are, and how many keys one of them stands for. Of every segment the same keys are in it, as far as
-it goes. Knows nothing of where keys come from, or of what is told from them (`compaction/survey`).
+it goes. Knows nothing of where keys come from, or of what they are used for (`compaction/survey`).
 """
 
 from array import array

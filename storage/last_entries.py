@@ -1,6 +1,6 @@
 """What the last entries of a segment's indexes tell of it (KIP-33): enough to open it without reading its log.
 
-Owns the judgement whether they are of this log, by a walk over the few batches after the last offset entry, and a look
+Owns the check whether they are of this log: a walk over the few batches after the last offset entry, and a look
 at the batch that the last time entry names. Meant for segments that Kafka wrote and put on disk, as these have no
 summary. Nothing vouches for the bytes between: `Segment.is_known_by_index` has them read, verified and described as
 soon as anybody wants one of them.

@@ -1,7 +1,7 @@
 """Which leader epoch each offset was written under, and the `leader-epoch-checkpoint` that remembers it.
 
 Owns the (epoch, first offset) pairs, both increasing: a tuple that is replaced whole, so that the event loop may read
-it while retention drops from it; whoever changes it holds the log's lock. Knows nothing of what begins an epoch: here
+it while retention drops from it; a change needs the log's lock. Knows nothing of what begins an epoch: here
 that is an unclean start, after which a client may have read records that are gone. Every batch carries its epoch, so a
 lost file is made again from the log.
 """

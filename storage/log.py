@@ -4,10 +4,19 @@ Owns offsets, the order of appends, rolling, cutting, and what becomes of segmen
 `durability`'s, what a batch must be `batch_rules`', who has expired `retention`'s, where a record is `search`'s. Knows
 batches and files; nothing of requests.
 
-Structural changes take `lock` and publish a new tuple `segments`; readers take the tuple and never lock. The event loop
-appends and reads, the flusher thread flushes, the maintenance thread everything else. What must not meet a flush
-(cutting the log, giving its folder away) waits for it by `durability.lock`, which is taken before `lock`;
-`snapshots.lock`, where all three are held, comes last.
+The event loop appends and reads, the flusher thread flushes, the maintenance thread does everything else. Readers take
+the tuple `segments` and never lock. A thread that needs several locks takes them in this order, and leaves out those
+that it does not need:
+
+1. `replacing`, while segments are replaced: by what a check has found in their files (`recheck`, any thread that may
+   wait), or by compaction. As long as that takes; appends and flushes go on.
+2. `durability.lock`, from the beginning of a flush to its end, and by what must not meet one: a cut, and giving the
+   folder away.
+3. `lock`, by an append, and by every change of `segments`, which publishes a new tuple. Microseconds as a rule; some
+   holders make, rename or write small files.
+4. `snapshots.lock`, while a snapshot of the producers is written, and by what must not meet that.
+5. Those of what logs share (`shared`): memory of producers, open files, kept times, the disk's state. Their holders
+   take no other lock.
 
 A batch is either whole after the end of the log or not there: an append that fails is cut off before the next begins.
 Append times never go back: what was the last one is in a batch or in a summary that is on disk before the batch that
@@ -106,7 +115,7 @@ class Log:
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
-        self.judging = threading.Lock()  # to judge a segment, or to replace some; taken before `lock`
+        self.replacing = threading.Lock()  # while segments are replaced: the first of the locks above
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
@@ -233,7 +242,7 @@ class Log:
         finally:
             self.lock.release()
         # The first append since the start finds that the indexes are not of this log.
-        self.judge(unknown, PATIENT)
+        self.recheck(unknown, PATIENT)
         with self.lock:
             return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
 
@@ -376,7 +385,7 @@ class Log:
                         return found
                     number += 1
             except Mismatch as mismatch:
-                self.judge(mismatch.segment, source)
+                self.recheck(mismatch.segment, source)
                 return self.read(offset, max_bytes, at_least_one, source)
             except OSError as error:
                 raise ReadFailed(f"{self}: offset {offset} cannot be read: {error}") from error
@@ -396,27 +405,32 @@ class Log:
         """Return a segment whose bytes are verified from an offset on; not on the event loop."""
         while True:
             try:
-                position, *_ = segment.offset_index.around(offset - segment.base_offset)
-                segment.verify(position, segment.size, PATIENT)
+                self._verify(segment, offset)
             except Mismatch:
-                current = self.judge(segment, PATIENT)
+                current = self.recheck(segment, PATIENT)
                 if current is None:
                     raise
                 segment = current
             else:
                 return segment
 
-    def judge(self, segment: Segment, source: Source) -> Segment | None:
-        """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
+    @staticmethod
+    def _verify(segment: Segment, offset: int) -> None:
+        """Verify the bytes of a segment from an offset on; raise Mismatch if they are not what its summary says."""
+        position, *_ = segment.offset_index.around(offset - segment.base_offset)
+        segment.verify(position, segment.size, PATIENT)
+
+    def recheck(self, segment: Segment, source: Source) -> Segment | None:
+        """Rebuild what is known of a segment from its log, unless that was done; return what is in its place now.
 
         That is a larger one after compaction, None after a deletion. TakesLong for a prompt source. Appends go on.
         """
         if source.prompt:
-            raise TakesLong(f"{self}: a segment is to be judged")
-        with self.judging:
+            raise TakesLong(f"{self}: a segment is to be checked again")
+        with self.replacing:
             if segment in self.segments:
                 try:
-                    found = verification.judge(segment, self.epochs.at)
+                    found = verification.recheck(segment, self.epochs.at)
                     self._catch_up(found, segment)
                 except OSError as error:
                     raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
@@ -435,7 +449,7 @@ class Log:
         found.scan()
 
     def _replace(self, segment: Segment, found: Segment) -> None:
-        """Put a judged segment in the place of another, with `lock` held."""
+        """Put a rebuilt segment in the place of another, with `lock` held."""
         found.summary.last_append_ms = max(found.summary.last_append_ms, segment.summary.last_append_ms)
         if segment.is_active:
             # What follows damage at its end has these offsets.
@@ -471,7 +485,7 @@ class Log:
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start):
                 if header.magic != MAGIC:
-                    # What was converted does not say who sent it: whoever did is not to be held to what came before.
+                    # What was converted does not say who sent it: its producer is not held to what came before.
                     self.producers.clear()
                 if header.producer_id >= 0 and not header.is_control:
                     # Only a batch of LogAppendTime says when it was appended: for others it was no later than that.
@@ -489,20 +503,34 @@ class Log:
         Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
         that was written down before would hide it.
         """
-        with self.durability.lock, self.lock:
-            if self.health.failure is not None:
-                raise self.health.offline()
-            if offset >= self.log_end_offset:
-                return
-            # Of a segment that begins with it nothing is left but its base: there the log goes on.
-            kept = [each for each in self.segments if each.base_offset <= offset] or [self.segments[0]]
-            start = self.log_start_offset
+        while True:
             try:
-                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
-                if self.log_start_offset < start:
-                    checkpoint()
+                with self.durability.lock, self.lock:
+                    self._truncate(offset, checkpoint)
+            except Mismatch as mismatch:  # nothing has been cut yet
+                self.recheck(mismatch.segment, PATIENT)
             except OSError as error:
-                raise self.health.distrust(f"a cut failed half way ({error})") from error
+                raise ReadFailed(f"{self}: not cut, as it cannot be read: {error}") from error
+            else:
+                return
+
+    def _truncate(self, offset: int, checkpoint: Callable[[], None]) -> None:
+        """Do as `truncate` does, with both locks held. Mismatch where a segment is to be checked before."""
+        if self.health.failure is not None:
+            raise self.health.offline()
+        if offset >= self.log_end_offset:
+            return
+        # Of a segment that begins with it nothing is left but its base: there the log goes on.
+        kept = [each for each in self.segments if each.base_offset <= offset] or [self.segments[0]]
+        for segment in kept:
+            self._verify(segment, segment.base_offset)
+        start = self.log_start_offset
+        try:
+            self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+            if self.log_start_offset < start:
+                checkpoint()
+        except OSError as error:
+            raise self.health.distrust(f"a cut failed half way ({error})") from error
 
     def _cut(self, kept: list[Segment], position: int) -> None:
         # First: beside a summary of batches a start takes what is cut for lost (`continuity.known_end`).

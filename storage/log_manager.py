@@ -1,7 +1,7 @@
 """All logs of a data folder: found at the start, created, deleted, checkpointed, closed.
 
 Owns the folder: its lock, its identity, its checkpoints and the marker of a clean stop. Partitions are the folders
-`<topic>-<partition>`. Knows topics by name only; who made them, and with what options, it is told.
+`<topic>-<partition>`. Knows topics by name only; callers say who made them, and with what options.
 
 Making a partition syncs nothing; `sync_made` does for all of a topic's, once they are made.
 The checkpoints are hints, written after what they say is true. They name partitions, not topics' ids, so an entry dies
@@ -74,7 +74,7 @@ class LogManager:
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
         self._entries: set[tuple[str, int]] = set()
         self._absent: set[tuple[str, int]] = set()
-        # What the checkpoints know of partitions of ours whose folder is not there, until it is made anew.
+        # What the checkpoints know of partitions of ours whose folder is missing, until it is made again.
         self._lost: dict[tuple[str, int], recovery.Known] = {}
         # By topic, and the first partition that goes: folders that were renamed and have not been removed.
         self._doomed: dict[tuple[str, int], set[Path]] = {}
@@ -184,7 +184,7 @@ class LogManager:
         self._absent -= self._lost.keys()
         try:
             if not clean:
-                # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
+                # A folder whose name the next crash took would be made again, and its leader epochs begin at 0.
                 files.sync_folder(self.directory)
             self._strike_absent()
             self._save_boot()
@@ -231,7 +231,7 @@ class LogManager:
         return UnopenedLog(folder, topic, partition, config, self.shared, known, why, self._now_ms())
 
     def _save_boot(self) -> None:
-        """Have the next start take what was written for granted, unless something that this one has found is owed.
+        """Have the next start take what was written for granted, unless a log still has pending writes.
 
         Or the disk has refused something since.
         """
@@ -249,7 +249,7 @@ class LogManager:
                 try:
                     files.remove(self.directory / name)
                 except OSError as error:
-                    self.disk.refused(error)  # Whoever writes one anew replaces it.
+                    self.disk.refused(error)  # The next write of it replaces it.
             elif is_folder and (named := partition_of(name)) is not None:
                 yield self.directory / name, *named
 
@@ -444,7 +444,7 @@ class LogManager:
         log.truncate(offset, self.checkpoint)
 
     def _strike_absent(self) -> None:
-        """Write the checkpoints anew, durably, if they name a partition that is not here."""
+        """Rewrite the checkpoints, durably, if they name a partition that is not here."""
         if self._absent:
             self.checkpoint()
 

@@ -23,7 +23,7 @@ class QuickRolls:
     __slots__ = ("_has_told", "_name")
 
     def __init__(self, name: str) -> None:
-        """Have told of nothing yet."""
+        """Have warned of nothing yet."""
         self._name = name
         self._has_told = False
 

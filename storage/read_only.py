@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import append_index, files, last_entries, verification
+from tidelog.storage import append_index, files, last_entries, sidecars, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
@@ -22,7 +22,7 @@ from tidelog.storage.search import by_offset
 from tidelog.storage.segment import Mismatch, Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
-from tidelog.storage.summary import NONE, OFFSET_MAX, Origin, Summary
+from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -85,15 +85,15 @@ class ReadOnlyLog(Log):
     shared: ReadOnlyShared
     opened_ms = 0
 
-    def judge(self, segment: Segment, source: Source) -> Segment | None:
-        """Make what is known of a segment anew from its log, in memory. For a prompt source raise TakesLong."""
+    def recheck(self, segment: Segment, source: Source) -> Segment | None:
+        """Rebuild what is known of a segment from its log, in memory. For a prompt source raise TakesLong."""
         if source.prompt:
-            raise TakesLong(f"{self}: a segment is to be judged")
+            raise TakesLong(f"{self}: a segment is to be checked again")
         if self._is_replaced(segment):
             # All of it is looked at again: what is known of others may be of before as well.
             self.segments = _segments(self.directory, self.config, self.shared, self.opened_ms)
         else:
-            found = verification.judge(segment, self.epochs.at)
+            found = verification.recheck(segment, self.epochs.at)
             self._catch_up(found, segment)
             self.segments = tuple(found if each is segment else each for each in self.segments)
         self.active = self.segments[-1]
@@ -148,8 +148,8 @@ def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
     for segment in segments[:-1]:
         if not segment.size and segment.is_active:
-            segment.state = State.SEALED  # it stands for lost offsets, and can expire
-    segments[-1].state = State.ACTIVE
+            segment.become(State.SEALED)  # it stands for lost offsets, and can expire
+    segments[-1].become(State.ACTIVE)
     return tuple(segments)
 
 
@@ -157,24 +157,18 @@ def open_segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int, mark: str = ""
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
-    fresh = Summary.unknown(base_offset, 0, now_ms, config.index_interval_bytes, Origin.IMPORTED)
-    segment = ReadOnlySegment(folder, base_offset, 0, fresh, config.segment_index_bytes, shared)
+    interval = config.index_interval_bytes
+    unread = Summary(0, 0, base_offset, NONE, interval)
+    segment = ReadOnlySegment(folder, base_offset, 0, unread, config.segment_index_bytes, shared)
     segment.mark = mark
-    summary = Summary.load(segment.path(SUMMARY))  # first: a broker appends, and describes more then
+    beside = sidecars.load(segment)  # first: a broker appends, and describes more then
+    summary = beside.summary
     status = files.status(segment.path(LOG))
     if status is None:
         return None
-    created_ms = min(status.modified_ms, now_ms)
-    known = summary or Summary.unknown(
-        base_offset,
-        status.size,
-        created_ms,
-        config.index_interval_bytes,
-        append_index.load(segment.path(APPEND_INDEX)).origin_in(folder, base_offset),
-    )
-    fresh = known.only_times(base_offset)
-    segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
-    segment.mark = mark
+    segment.size = status.size
+    known = summary or beside.unknown(base_offset, status.size, min(status.modified_ms, now_ms), interval)
+    segment.summary = fresh = known.only_times(base_offset)
     segment.state = State.COPY if mark else State.SEALED
     try:
         if (
@@ -187,7 +181,7 @@ def open_segment(
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
-        segment.state = State.ACTIVE  # what is scanned is in memory only: it is not to be let go of
+        segment.become(State.ACTIVE)  # what is scanned is in memory only: it is not to be let go of
         if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:

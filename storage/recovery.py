@@ -1,6 +1,6 @@
 """From a partition's folder to a log: what is believed, what is verified, what is cut, what is missing.
 
-Owns the judgement about what a crash or a bad disk left behind:
+Owns the rules for what a crash or a bad disk leaves behind:
 
 1. Files that a deletion or a replacement left half done are removed; copies that compaction had decided for take the
    place of what they were made of, and others go (`compaction/swap`).
@@ -20,7 +20,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes after them. No offset is given out twice.
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
-   retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
+   retention needs one, but never one that is yet to come. It says nothing of times that a client was given, as only
    batches of LogAppendTime have such.
 8. What a full disk has no room for stays pending: the log is read, and takes no append before it is written. After any
    other failure of the disk it takes none at all, and is read.
@@ -46,6 +46,7 @@ from tidelog.storage import (
     files,
     last_entries,
     layout,
+    sidecars,
     time_index,
     verification,
 )
@@ -62,8 +63,9 @@ from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
 from tidelog.storage.segment import Mismatch, Segment, State
 from tidelog.storage.shared import Shared
+from tidelog.storage.sidecars import Sidecars
 from tidelog.storage.sources import PATIENT
-from tidelog.storage.summary import NONE, Damage, Origin, Summary, version_of
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import Following
 
@@ -177,7 +179,7 @@ def find(
     others = sum(each.is_other_version for each in opened)
     if others:
         _log.warning(
-            "made anew from the log log=%s-%d segments=%d: their summaries and append indexes are of another "
+            "rebuilt from the log log=%s-%d segments=%d: their summaries and append indexes are of another "
             "version; append times are bounds",
             topic, partition, others,
         )  # fmt: skip
@@ -194,7 +196,7 @@ def find(
             _seal(segment, pending)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, pending)
-    segments[-1].state = State.ACTIVE
+    segments[-1].become(State.ACTIVE)
     for segment in segments:
         verification.log_damage(segment)
     verification.log_transactions(segments)
@@ -255,7 +257,7 @@ def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: 
     for _ in each(_put_alone, [log for log in left if log not in done]):
         pass
     if group_sync is not None and group_sync.trust.is_lost:
-        # What that sync gave up is told by the log whose it is, once its own is asked for.
+        # The sync of each log says whether that one gave up any of its pages.
         group_sync.flush([log for log in left if log.health.failure is None])
 
 
@@ -286,7 +288,7 @@ def _put_alone(log: Log) -> None:
         pending.write(partial(files.sync, log.active.path(LOG)))
     # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
     pending.write(partial(files.sync, log.active.path(APPEND_INDEX)))
-    # Records of an epoch that a crash would begin again could not be told from those that it took.
+    # Records of an epoch that a crash would begin again could not be distinguished from those that it took.
     pending.write(partial(log.epochs.save, durably=True))
     _hold_writes(log, pending)
 
@@ -357,60 +359,28 @@ def _open_segment(
 
     `end_offset` is where it should end: a summary that says otherwise is looked at more closely.
     """
-    folder, config, name = maker.folder, maker.config, f"{base_offset:020d}"
-    size, modified_ms = files.status(folder / (name + LOG)) or (0, maker.now_ms)
-    data = files.load(folder / (name + SUMMARY)) or b""
-    summary = Summary.decode(data)
-    is_other_version = summary is None and version_of(data) is not None
-    # Times are not in the log: they are good wherever the rest ends.
-    if summary is None:
-        is_ours = known.ours and is_last and not is_other_version
-        fresh = _unknown(maker, base_offset, size, modified_ms, is_ours=is_ours)
-    else:
-        fresh = summary.only_times(base_offset)
-    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, maker.shared)
+    size, modified_ms = files.status(maker.folder / f"{base_offset:020d}{LOG}") or (0, maker.now_ms)
+    unread = Summary(0, 0, base_offset, NONE, maker.config.index_interval_bytes)
+    segment = Segment(maker.folder, base_offset, size, unread, maker.config.segment_index_bytes, maker.shared)
+    beside = sidecars.load(segment)
+    summary = beside.summary
     opening = _Opening(segment, maker, modified_ms, end_offset, known, is_last)
-    if is_other_version:
-        return opening.without_known_version()
-    if summary is None and size == 0 and known.clean:
-        segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
-        return Opened(segment, NONE)
-    # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
-    by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
-    if summary is None and last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
-        return Opened(segment, segment.next_offset)
-    if summary is None or not summary.flushed:
+    if summary is None:
+        segment.summary = opening.unknown(beside)
+        return opening.without_summary(beside)
+    # Times are not in the log: they are good wherever the rest ends.
+    segment.summary = summary.only_times(base_offset)
+    if not summary.flushed:
         return opening.by_log(NONE)
-    if (summary.log_bytes > size or not summary.log_bytes) and verification.is_of_another_log(
-        segment, summary
-    ):
-        return opening.without_summary()
+    if verification.is_surely_of_another_log(segment, summary):
+        return opening.with_false_summary()
     # No flush of it can have come further than the segment after it begins.
     flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
     if summary.log_bytes > size:
-        maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+        data = segment.summary.encode()
+        maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), data))
         return opening.by_log(flushed_to)
     return opening.by_summary(summary, flushed_to)
-
-
-def _unknown(
-    maker: continuity.Maker, base_offset: int, size: int, modified_ms: int, *, is_ours: bool = False
-) -> Summary:
-    """Return what is known of a segment without a summary.
-
-    One that `is_ours` and has lost its append index as well was appended to here.
-    """
-    folder, header = maker.folder, None
-    if size:
-        header = append_index.load(folder / f"{base_offset:020d}{APPEND_INDEX}").header_of(
-            folder, base_offset
-        )
-    origin = Origin.IMPORTED if header is None else header.origin
-    created_ms = min(modified_ms, maker.now_ms)
-    unknown = Summary.unknown(base_offset, size, created_ms, maker.config.index_interval_bytes, origin)
-    if header is None and is_ours:
-        unknown.appended_from = 0
-    return unknown
 
 
 class _Opening(NamedTuple):
@@ -426,7 +396,7 @@ class _Opening(NamedTuple):
     def by_log(self, flushed_to: int) -> Opened:
         """Read all of the log; a summary said that it was flushed up to an offset."""
         segment, known = self.segment, self.known
-        segment.state = State.ACTIVE
+        segment.become(State.ACTIVE)
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
             segment.rebuild(self._leaves_a_gap, _epoch_at(segment.folder))
@@ -435,26 +405,51 @@ class _Opening(NamedTuple):
             flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
         return Opened(segment, flushed_to)
 
-    def without_known_version(self) -> Opened:
-        """Read all of the log, as its summary is of another version; where there is none it stands for lost offsets.
+    def unknown(self, beside: Sidecars) -> Summary:
+        """Return what is known of the segment without its summary, before its log is read."""
+        segment, maker = self.segment, self.maker
+        created_ms = min(self.modified_ms, maker.now_ms)
+        interval = maker.config.index_interval_bytes
+        return beside.unknown(segment.base_offset, segment.size, created_ms, interval)
 
-        Of segments that are not the last one only these have a summary and no batches.
+    def without_summary(self, beside: Sidecars) -> Opened:
+        """Open a segment that has no summary, or none that counts."""
+        segment, maker, known = self.segment, self.maker, self.known
+        if beside.is_other_version and beside.has_summary_file:
+            return self._with_other_summary()
+        if known.ours and self.is_last and beside.header is None:
+            # It was appended to here, and has lost its append index as well.
+            segment.summary.appended_from = 0
+        if segment.size == 0 and known.clean:
+            segment.believe(segment.summary, finished=_ends_as_closed(segment, segment.summary))
+            return Opened(segment, NONE)
+        # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
+        is_cut = known.ours and not known.clean
+        by_ms = files.latest_ms(self.modified_ms) if is_cut else self.modified_ms
+        if last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
+            return Opened(segment, segment.next_offset)
+        return self.by_log(NONE)._replace(is_other_version=beside.is_other_version and segment.size > 0)
+
+    def _with_other_summary(self) -> Opened:
+        """Read all of the log; an empty segment that is not the last one stands for lost offsets.
+
+        Only such a segment has a summary and no batches.
         """
         segment = self.segment
         if segment.size or self.is_last:
             self.by_log(NONE)
             self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
-            return Opened(segment, NONE, is_other_version=True)
-        segment.summary.damage = (Damage(0, 0, self.end_offset),)
-        self.maker.pending.write(partial(segment.replace_summary, finished=True))
+        else:
+            segment.summary.damage = (Damage(0, 0, self.end_offset),)
+            self.maker.pending.write(partial(segment.replace_summary, finished=True))
         return Opened(segment, NONE, is_other_version=True)
 
-    def without_summary(self) -> Opened:
-        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+    def with_false_summary(self) -> Opened:
+        """Read all of the log, and remove the summary: it is of another log."""
         segment = self.segment
-        _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
+        _log.warning("rebuilt from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
-        segment.summary = _unknown(self.maker, segment.base_offset, segment.size, self.modified_ms)
+        segment.summary = self.unknown(sidecars.without_summary(segment))
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
@@ -467,12 +462,12 @@ class _Opening(NamedTuple):
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
         if not is_whole:
-            segment.state = State.ACTIVE
+            segment.become(State.ACTIVE)
         if not _is_as_described(segment):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):
-                return self.without_summary()
-            segment = verification.judge(segment, _epoch_at(segment.folder))
+                return self.with_false_summary()
+            segment = verification.recheck(segment, _epoch_at(segment.folder))
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
@@ -500,7 +495,7 @@ class _Opening(NamedTuple):
         That is the time of the file, or the first append to the segment after it, if that came before. What tells of
         batches that are not there goes, before others get their offsets.
         """
-        # Nobody was told when what came from elsewhere was appended: there the file is what says it.
+        # For what came from elsewhere no append time was given to anybody: the time of the file stands.
         latest_ms = files.latest_ms(self.modified_ms) if self.known.ours else self.modified_ms
         bound_ms = append_index.bound_ms(segment.summary, latest_ms, self.maker.now_ms)
         if not self.is_last:
@@ -559,7 +554,7 @@ def _finish(segment: Segment, pending: PendingWrites) -> None:
 def _unless_gone(save: Callable[..., object], **how: bool) -> None:
     """Save what is known of a segment, unless it was let go meanwhile and its files are not as far, or were deleted.
 
-    Then they are made anew by whoever reads them next.
+    Then the next read rebuilds them.
     """
     with suppress(Mismatch, OffsetOutOfRange):
         save(**how)
@@ -586,7 +581,7 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
     """
     end = log.log_end_offset
     epochs = LeaderEpochs.load(log.directory) or LeaderEpochs(log.directory)
-    log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
+    log.epochs = epochs  # A segment that is checked again below needs them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
     last = None if known.clean else _last_batch(log)
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)

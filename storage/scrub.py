@@ -1,8 +1,9 @@
 """The scrubber: sealed segments are read again, at a bounded rate, to find what the disk has spoilt before readers do.
 
 Owns the order, the rate and what was said. A block is compared with the digest that the summary has of it, as it is on
-the disk, past what is in memory and without a change of that (`files.ColdFile`). What is found is judged as if a reader
-had found it (`Log.judge`): once, since then the summary knows. Keeps no log or segment alive but the one it is reading.
+the disk, past what is in memory and without a change of that (`files.ColdFile`). A damaged segment is
+rebuilt as if a reader had found it (`Log.recheck`): once, since then the summary knows. Keeps no log or segment alive
+but the one it is reading.
 """
 
 import logging
@@ -82,7 +83,7 @@ class Scrubber:
             if not unverified.verify(file, position, end, PATIENT):
                 _log.error("scrub found damage at=%s@%d-%d", segment.path(LOG), position, end)
                 verification.verify_again(segment, position)
-                log.judge(segment, PATIENT)
+                log.recheck(segment, PATIENT)
                 return
             yield end - position
 

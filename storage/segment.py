@@ -7,7 +7,7 @@ producers, of when to roll or of how it is searched (`search`). Not locked: the 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
 is sealed; a sealed one lets go of all of them where too many are open (`open_segments`). The summary vouches for the
 index files and for the log that were there when the segment was loaded: `read` and `slice` give no byte of it that was
-not verified since, and `Mismatch` says that what is known of the segment has to be made anew (`verification`).
+not verified since, and `Mismatch` says that what is known of the segment has to be rebuilt (`verification`).
 """
 
 from collections.abc import Iterable
@@ -38,18 +38,28 @@ _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
 class State(Enum):
-    """What a segment is in its log.
+    """Where a segment is in its life. `_NEXT` has the ways from one state to another.
 
-    An active one and a copy keep their files open. Others open them when they are needed, and let go of them where too
-    many are open.
+    An active segment and a copy keep their files open. The others open them when they are needed, and let go of them
+    where too many are open. A sealed segment that Kafka wrote may be known by the last entries of its indexes alone
+    (`Segment.is_known_by_index`), until it is first read.
     """
 
     ACTIVE = auto()  # takes appends, or is being scanned
     SEALED = auto()  # is only read
-    COPY = auto()  # made by compaction; its files have not got their names yet
-    REPLACED = (
-        auto()
-    )  # a copy is in its place, and its names may be those of the copy: it opens no more files
+    COPY = auto()  # made by compaction: its files have not got their names yet, and end with its `mark`
+    REPLACED = auto()  # a copy has its place, and may have its names: it opens no more files
+
+
+_NEXT = {
+    # By a roll, or by a start that has scanned it.
+    State.ACTIVE: {State.SEALED},
+    # By a cut or a start, after which it takes the appends; by a scan; by compaction.
+    State.SEALED: {State.ACTIVE, State.REPLACED},
+    # Once its files have their names; by a scan, where a reader finds it before.
+    State.COPY: {State.SEALED, State.ACTIVE},
+    State.REPLACED: set(),
+}
 
 
 def log_bytes(folder: Path) -> int:
@@ -63,10 +73,10 @@ def log_bytes(folder: Path) -> int:
 
 
 class Mismatch(CorruptLog):
-    """The files of a segment are not what its summary says: make what is known of it anew, and look again."""
+    """The files of a segment are not what its summary says: rebuild what is known of it, and look again."""
 
     def __init__(self, message: str, segment: "Segment") -> None:
-        """Name the segment to `Log.judge`."""
+        """Name the segment to `Log.recheck`."""
         super().__init__(message)
         self.segment = segment
 
@@ -166,7 +176,7 @@ class Segment:
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         self._refuse_replaced()
         with self.shared.open_segments.lock:
-            # There is one only, whoever comes at once: it knows where the next append goes.
+            # There is one only, also where two threads open it at once: it knows where the next append goes.
             if self._file is None:
                 opened.size = self.size
                 self._file = opened
@@ -258,7 +268,7 @@ class Segment:
 
     @property
     def is_known_by_index(self) -> bool:
-        """Whether only the last entries of its indexes were read: its log and indexes cannot be before a judgement."""
+        """Whether only the last entries of its indexes were read: the log and indexes cannot be, before a check."""
         return self.unverified is not None and not self.unverified.has_digests
 
     @property
@@ -461,7 +471,7 @@ class Segment:
 
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
-        self._become_sealed()
+        self.become(State.SEALED)
         with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
             self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
@@ -472,13 +482,15 @@ class Segment:
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
-        self._become_sealed()
+        self.become(State.SEALED)
         self._offset_index = self._time_index = self._append_index = self._digests = None
 
-    def _become_sealed(self) -> None:
+    def become(self, state: State) -> None:
+        """Go on to another state, or stay as it is."""
+        assert state is self.state or state in _NEXT[self.state], f"{self.path(LOG)}: {self.state} to {state}"
         with self.shared.open_segments.lock:
-            self.state = State.SEALED
-            if self._file is not None:
+            self.state = state
+            if state is State.SEALED and self._file is not None:
                 self.shared.open_segments.note(self)
 
     def note_flushed(self) -> None:
@@ -607,7 +619,7 @@ class Segment:
         self._limit_offsets(0, 0, self._append_entries)
         return indexes
 
-    def anew(self, size: int) -> "Segment":
+    def unread(self, size: int) -> "Segment":
         """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
         segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
@@ -665,9 +677,7 @@ class Segment:
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
-        # Whoever would have it let go of its files has done so, or will not.
-        with self.shared.open_segments.lock:
-            self.state = State.ACTIVE
+        self.become(State.ACTIVE)
         self.cut_file(position)
         if self.end_at(position):
             self.append_index.cut_file()

@@ -2,7 +2,7 @@
 
 Owns the comparison: the log is walked as a recovery walks it, and what comes out (indexes, summary, damage) is held
 against the files that are there. Knows nothing of other segments, of locks, or of whether somebody writes meanwhile
-(`fsck`): it is told how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
+(`fsck`): a caller says how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
 
 Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
 they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
@@ -23,7 +23,16 @@ from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
+from tidelog.storage import (
+    append_index,
+    blocks,
+    files,
+    offset_index,
+    sidecars,
+    time_index,
+    verification,
+    walk,
+)
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
@@ -31,10 +40,10 @@ from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
 from tidelog.storage.segment import Segment
-from tidelog.storage.summary import NONE, OFFSET_MAX, VERSION, Origin, Summary, version_of
+from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
-# What of a summary is a function of the log and the index interval, whoever has walked over it.
+# What of a summary is a function of the log and the index interval alone.
 _COUNTED: Final = (
     "next_offset",
     "record_count",
@@ -69,7 +78,7 @@ class Around(NamedTuple):
     closed_at: int | None = None
 
 
-class Sidecars(NamedTuple):
+class Contents(NamedTuple):
     """The bytes beside a log, read before it: empty where a file is missing, or None where that makes a difference."""
 
     offsets: bytes | None
@@ -96,7 +105,7 @@ class SegmentCheck:
         self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, ReadOnlyShared(folder))
         self._segment.mark = mark
         path = self._segment.path
-        self.sidecars = Sidecars(
+        self.contents = Contents(
             files.load(path(INDEX)),
             files.load(path(TIME_INDEX)),
             files.load(path(APPEND_INDEX)) or b"",
@@ -106,21 +115,15 @@ class SegmentCheck:
         if status is None:
             raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
         self.findings: list[Finding] = []
-        stored = append_index.parsed(self.sidecars.append_index)
-        self._header, self._append_times = stored.header_of(folder, base_offset), stored.entries
-        origin = Origin.IMPORTED if self._header is None else self._header.origin
-        self._segment.summary = Summary.unknown(
-            base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL, origin
-        )
-        version = version_of(self.sidecars.summary or b"")
-        # Its append index is, too: a start makes both anew.
-        self.is_other_version = version not in (None, VERSION) or (
-            self.sidecars.summary is None and append_index.is_of_other_version(self.sidecars.append_index)
-        )
+        self._append_times = append_index.parsed(self.contents.append_index).entries
+        beside = sidecars.parsed(self._segment, self.contents.summary, self.contents.append_index)
+        self._segment.summary = beside.unknown(base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL)
+        self._header = beside.header
+        self.is_other_version = beside.is_other_version
         self._is_cut_short = False
         self.has_bounds = False
         self._around = around
-        self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
+        self._summary = beside.summary
         self._segment.size = status.size
         self._found: Segment = self._segment
         self._is_vouched = False
@@ -192,13 +195,12 @@ class SegmentCheck:
         """Walk over what the summary describes, then over the rest."""
         segment, summary, size = self._segment, self._summary, self._segment.size
         if summary is None and not self._around.lags:
-            if self.sidecars.summary is None:
+            if self.contents.summary is None:
                 if self._header is not None:
                     self._say(SUMMARY, 0, "missing")
             elif not self.is_other_version:
                 self._say(SUMMARY, 0, "not a whole summary of a known version")
-        is_unlike = summary is not None and (summary.log_bytes > size or not summary.log_bytes)
-        if summary is not None and is_unlike and verification.is_of_another_log(segment, summary):
+        if summary is not None and verification.is_surely_of_another_log(segment, summary):
             self._say(SUMMARY, 0, "not of this log: it describes other batches")
             self._summary = summary = None
         if summary is not None and summary.log_bytes > size:
@@ -210,7 +212,7 @@ class SegmentCheck:
                 summary = self._summary.only_times(segment.base_offset)
                 if not size and not self._is_cut_short:
                     self._summary = None  # It was never flushed: a start does not believe it.
-            elif (interval := _fitting_interval(self.sidecars.offsets or b"")) is not None:
+            elif (interval := _fitting_interval(self.contents.offsets or b"")) is not None:
                 summary.index_interval_bytes = interval
         segment.believe(summary, finished=False)
         self._found, mismatches = verification.walked(segment, self._around.epoch_at)
@@ -309,7 +311,7 @@ class SegmentCheck:
     def _check_indexes(self, described: _Described) -> None:
         if self._around.lags and not self.is_described:
             return  # They are replaced when the segment is next saved.
-        offsets, times = self.sidecars.offsets, self.sidecars.times
+        offsets, times = self.contents.offsets, self.contents.times
         full, summary = _state(self._found), self._summary
         if (
             summary is not None
@@ -325,11 +327,11 @@ class SegmentCheck:
             return
         interval = _fitting_interval(offsets or b"")
         if interval is not None and interval != self._found.summary.index_interval_bytes:
-            other = self._segment.anew(self._found.size)
+            other = self._segment.unread(self._found.size)
             other.summary.index_interval_bytes = interval
             other.scan(self._in_damage, self._around.epoch_at)
             if _are_right(offsets, times, _state(other), None):
-                return  # Those of another interval, whoever had chosen it.
+                return  # They are right for another interval.
         self._compare(INDEX, offsets, full.offsets, offset_index.ENTRY)
         self._compare(TIME_INDEX, times, full.times + full.final, time_index.ENTRY)
 
@@ -390,7 +392,7 @@ class SegmentCheck:
         if self.is_other_version:
             return
         data, size, start = self._append_times, append_index.ENTRY_BYTES, append_index.HEADER_BYTES
-        if self.sidecars.append_index and self._header is None:
+        if self.contents.append_index and self._header is None:
             self._say(APPEND_INDEX, 0, "its header is damaged, or names another segment")
             return
         base_offset, end = self._segment.base_offset, self._found.next_offset - self._segment.base_offset
@@ -465,18 +467,18 @@ class SegmentCheck:
     # Mending.
 
     def repair(self) -> set[str]:
-        """Write indexes and summary anew as the log says, durably; return the suffixes of the files that are right now.
+        """Rewrite indexes and summary as the log says, durably; return the suffixes of the files that are right now.
 
         Damage of the log goes into its summary, so that it is refused. What is lost of append times is bounded. Where
         the summary alone knows of offsets that are lost, nothing is written: they would be given out again.
         """
-        found, sidecars = self._found, self.sidecars
+        found, contents = self._found, self.contents
         if self._is_cut_short:
             return set()
         if not found.size and (self.is_other_version or (self._summary is not None and self._summary.damage)):
             return set()
         files.sync(found.path(LOG))
-        if sidecars.summary is None and not sidecars.append_index:
+        if contents.summary is None and not contents.append_index:
             found.offset_index.save()
             found.time_index.save(_state(found).final)
         else:

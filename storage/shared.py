@@ -1,4 +1,4 @@
-"""What the logs of a data folder have in common: made once, by whoever has the logs, and handed to each.
+"""What the logs of a data folder have in common: made once, and given to each of them.
 
 Owns nothing itself: it names what is shared, and each of these says who may use it from which thread.
 """
@@ -60,5 +60,5 @@ class Shared:
         return rules
 
     def start_moved(self) -> None:
-        """Take note that a log starts elsewhere: whoever compares many starts does so when this is another number."""
+        """Take note that a log starts elsewhere: to compare many starts is of use when this number has changed."""
         self.start_moves = next(self._moves)

@@ -1,4 +1,4 @@
-"""Where whoever reads a log takes its bytes from, and what that may cost: chosen once, by the thread that asks.
+"""Where a reader of a log takes its bytes from, and what that may cost: chosen once, by the thread that asks.
 
 Owns the three ways there are. There is no fourth, and none by default: whoever reads says which. A `Source` is handed
 down to where bytes are read, so that no step of a search can forget that it runs on the event loop.

@@ -171,7 +171,7 @@ class Summary:
         if version is None:
             return "its checksum is wrong: bytes of it changed, or are missing"
         if version != VERSION:
-            return f"of version {version}, not {VERSION}: a start makes it anew from the log"
+            return f"of version {version}, not {VERSION}: a start rebuilds it from the log"
         return "its checksum is right, and its parts do not fit together"
 
     def note_least(self, position: int, time_ms: int) -> None:

@@ -33,7 +33,7 @@ def enforce_retention(
             _delete_and_roll(log, now_ms, flush)
             break
         except Mismatch as mismatch:
-            log.judge(mismatch.segment, PATIENT)
+            log.recheck(mismatch.segment, PATIENT)
     return next_due_ms(log, now_ms)
 
 

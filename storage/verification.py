@@ -1,7 +1,7 @@
-"""What becomes of a segment whose files are not what its summary says.
+"""Rebuilds what is known of a segment whose files are not what its summary says.
 
-Owns the judgement: one walk over what was there when the segment was loaded, with what the summary still tells about
-it, and what is damage by it. Knows segments; nothing of logs, and takes no lock: it makes another description of the
+Owns the rules by which a batch is damaged: one walk over what was there when the segment was loaded, with what the
+summary still says about it. Knows segments; nothing of logs, and takes no lock: it makes another description of the
 same files, and the log puts that in the place of the first.
 
 In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
@@ -27,7 +27,7 @@ from tidelog.storage.walk import EpochAt, Following, Refuses
 _log = logging.getLogger(__name__)
 
 
-def judge(segment: Segment, epoch_at: EpochAt) -> Segment:
+def recheck(segment: Segment, epoch_at: EpochAt) -> Segment:
     """Return a segment that knows of the same log what a walk finds in all that was unverified; `scan` goes on.
 
     `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified any more.
@@ -37,8 +37,14 @@ def judge(segment: Segment, epoch_at: EpochAt) -> Segment:
         _log.info("read for the first time file=%s bytes=%d", segment.path(LOG), segment.size)
     elif not found.summary.damage:
         reason = "summary" if mismatches else "index"
-        _log.warning("made anew from the log file=%s reason=%s-not-of-this-log", segment.path(LOG), reason)
+        _log.warning("rebuilt from the log file=%s reason=%s-not-of-this-log", segment.path(LOG), reason)
     return found
+
+
+def is_surely_of_another_log(segment: Segment, summary: Summary) -> bool:
+    """Tell whether a summary cannot be of this log, before its digests are compared: it ends where the log does not."""
+    is_unlike = not summary.log_bytes or summary.log_bytes > segment.size
+    return is_unlike and is_of_another_log(segment, summary)
 
 
 def is_of_another_log(segment: Segment, summary: Summary) -> bool:
@@ -78,21 +84,21 @@ def is_of_another_log(segment: Segment, summary: Summary) -> bool:
 def verify_again(segment: Segment, position: int) -> None:
     """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
     summary = segment.summary
-    # What is in memory may be right still; what is to be judged is what the next start would find.
+    # What is in memory may still be right; what counts is what the next start would find.
     segment.file.forget_clean(position)
     segment.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
 
 
 def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
-    """Return what `judge` does, and which blocks are not what the summary says; nothing is told or written."""
+    """Return what `recheck` does, and which blocks are not what the summary says; nothing is logged or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
     mismatches = unverified.mismatches(segment.file)
     if mismatches and is_of_another_log(segment, segment.summary):
-        found = segment.anew(segment.size)
+        found = segment.unread(segment.size)
         found.scan(None, epoch_at)
         _go_by_entries(found)
         return found, mismatches
-    found = segment.anew(unverified.end)
+    found = segment.unread(unverified.end)
     known = segment.summary.damage
     suspicion = _suspicion(segment, mismatches, known, unverified, epoch_at)
     found.scan(suspicion if mismatches or known else None, epoch_at)
@@ -188,7 +194,7 @@ def _suspicion(
 
 
 def log_found(found: Segment, segments: Sequence[Segment]) -> None:
-    """Name what cannot be read of a judged segment, and warn of transactions if no other of the log has any."""
+    """Name what cannot be read of a rebuilt segment, and warn of transactions if no other of the log has any."""
     log_damage(found)
     if not any(each.summary.transactional for each in segments if each is not found):
         log_transactions([found])

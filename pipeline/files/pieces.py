@@ -251,7 +251,7 @@ def _judged(piece: Piece, position: int) -> Piece:
         )
         if segment is not None and segment.unverified is not None:
             epochs = LeaderEpochs.load(Path(piece.folder)) or LeaderEpochs(folder)
-            segment = verification.judge(segment, epochs.at)
+            segment = verification.recheck(segment, epochs.at)
         found = () if segment is None else segment.summary.damage
     damage = tuple(each for each in found if each.start < piece.end and each.end > position)
     if not damage and not piece.digests:

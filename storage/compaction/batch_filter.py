@@ -2,7 +2,7 @@
 
 Owns the decision and the bytes that come of it. A record stays if no later one has its key, and if it has none; a
 tombstone until its delete horizon, which the first pass that sees it writes into its batch (KIP-534). A batch is
-written anew only where it loses records or gets a horizon: its offset, its producer, its codec and its format stay. One
+rewritten only where it loses records or gets a horizon: its offset, its producer, its codec and its format stay. One
 that has lost all of them stays empty where its header is still needed: as the last of its producer, so that what is
 sent again is known for that, or as the last of its segment, so that the log has no gap there.
 """
@@ -63,7 +63,7 @@ class BatchFilter:
         self._horizon_ms = min(now_ms + delete_retention_ms, _INT64_MAX)
         self._columns = Columns()
         self.records = self.dropped = self.tombstones_dropped = 0
-        self.changed = 0  # batches that were dropped or written anew
+        self.changed = 0  # batches that were dropped or rewritten
 
     def keep(self, entry: Entry, last: Last) -> list[Kept]:
         """Return what stays of an entry."""

@@ -68,7 +68,7 @@ def clean(
     except OffsetOutOfRange:
         pass  # Retention was here: the next pass is planned without that segment.
     except Mismatch as mismatch:
-        log.judge(mismatch.segment, PATIENT)
+        log.recheck(mismatch.segment, PATIENT)
         raise
     finally:
         keys.close()
@@ -81,7 +81,7 @@ def _all_known(log: Log, plan: Plan) -> Generator[int, None, Plan]:
     if not unread:
         return plan
     for each in unread:
-        log.judge(each, PATIENT)
+        log.recheck(each, PATIENT)
         yield each.size
     by_base = {each.base_offset: each for each in log.segments[:-1]}
     found = {each: by_base.get(each.base_offset, each) for each in plan.candidates}

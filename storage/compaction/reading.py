@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 def chunks(segment: Segment) -> Iterator[list[Entry]]:
     """Yield the entries of a sealed segment without damage, some at a time: none may be, where one is long.
 
-    Mismatch where its bytes are not what they were: it is to be judged.
+    Mismatch where its bytes are not what they were: check it again (`Log.recheck`).
     """
     held = b""
     for position in range(0, segment.size, CHUNK_BYTES):

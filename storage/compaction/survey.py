@@ -1,4 +1,4 @@
-"""How much of each segment later records have replaced, told from a sample of its keys.
+"""How much of each segment later records have replaced, estimated from a sample of its keys.
 
 Owns the sample and the estimate. Of all keys those are looked at whose hash is small: the same ones in every segment,
 so that a key of the sample that is in a later segment's tells of a record that goes, and counts for as many as there
@@ -119,7 +119,7 @@ def estimate(segments: Sequence[Segment], end: int = OFFSET_MAX) -> None:
 def merged(group: Sequence[Segment], segments: Sequence[Segment], end: int) -> KeySample | None:
     """Return the sample of what stays of a group, in a log of these segments, where keys before `end` were compared.
 
-    None where that cannot be told: one has no sample, or the group is not compared to its end.
+    None where that is not known: one has no sample, or the group is not compared to its end.
     """
     samples = [segment.sample for segment in group]
     if any(sample is None for sample in samples) or group[-1].next_offset > end:

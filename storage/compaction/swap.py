@@ -50,7 +50,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
     maintenance thread.
     """
     group, segment = copy.group, copy.segment
-    with log.judging:
+    with log.replacing:
         if cuts != log.durability.cuts or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
         if not _is_in(group, log.segments):
@@ -62,7 +62,7 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
         segment.mark = SWAP
         replaced = [each.path(suffix) for each in group[1:] for suffix in reversed(SUFFIXES)]
         for each in group:
-            each.state = State.REPLACED
+            each.become(State.REPLACED)
         with log.lock:
             first = log.segments.index(group[0])
             log.publish((*log.segments[:first], segment, *log.segments[first + len(group) :]))
@@ -139,7 +139,8 @@ def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
     _sync_names(log.directory)
     for segment in log.segments:
         if segment.base_offset == base_offset:
-            segment.mark, segment.state = "", State.SEALED
+            segment.mark = ""
+            segment.become(State.SEALED)
             segment.release()
 
 

@@ -81,7 +81,7 @@ def segments_of(log: Log, source: Source) -> tuple[Segment, ...]:
 def found_in(
     find: Callable[..., _T | None], log: Log, segment: Segment, source: Source, *args: Any
 ) -> _T | None:
-    """Return what is found in a segment; in one that is judged meanwhile, by what is known of it then.
+    """Return what is found in a segment; in one that is rebuilt meanwhile, by what is known of it then.
 
     In a segment that retention takes away meanwhile nothing is found: its records are before the log's start now.
     """
@@ -92,7 +92,7 @@ def found_in(
         except OffsetOutOfRange:
             return None
         except Mismatch as mismatch:
-            current = log.judge(mismatch.segment, source)
+            current = log.recheck(mismatch.segment, source)
         except OSError as error:
             raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
     return None

@@ -1,8 +1,8 @@
-"""A lookup by time, told step by step: which segments were passed over and why, what was read, what was found.
+"""A lookup by time, step by step: which segments were passed over and why, what was read, what was found.
 
 Owns the words for it. Decides nothing: each segment is asked by the functions with which `by_time` asks it, through a
 source that counts, and the answer is that of `by_time`, for a range that of `time_range`. Knows nothing of who wants to
-know. What an answer does not say of itself is told with it: that an append time is a bound, and which damage was
+know. What an answer does not say of itself is said with it: that an append time is a bound, and which damage was
 stepped over.
 """
 
@@ -172,7 +172,7 @@ def _why_skipped(log: Log, segment: Segment, wanted: int, largest_ms: int) -> st
 def _searched(log: Log, segment: Segment, wanted: int, timeline: Timeline) -> Step:
     counter = _Counter()
     found = by_time.found_in(timeline.first, log, segment, counter.source, log.log_start_offset, wanted)
-    # It may have been judged meanwhile.
+    # It may have been rebuilt meanwhile.
     current = next((each for each in log.segments if each.base_offset == segment.base_offset), segment)
     entry, position = _entries(log, current, wanted, timeline)
     is_bound = False

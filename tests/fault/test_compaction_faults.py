@@ -463,14 +463,14 @@ def test_a_reader_that_holds_a_segment_gets_its_records_or_looks_again(tmp_path:
     clean(log, NOW + 10)
     for segment in held[:-1]:
         segment.release()
-        assert log.judge(segment, PATIENT) in log.segments
+        assert log.recheck(segment, PATIENT) in log.segments
     for number in (0, 1, 3):
         with pytest.raises(CorruptLog):
             _ = held[number].offset_index, held[number].file
     latest_stays(log, before)
     log.advance_start(12)
     enforce_retention(log, NOW + 10)
-    assert log.judge(held[0], PATIENT) is None or log.judge(held[0], PATIENT) in log.segments
+    assert log.recheck(held[0], PATIENT) is None or log.recheck(held[0], PATIENT) in log.segments
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100, True, PATIENT)
 

@@ -199,7 +199,7 @@ def test_a_summary_that_says_flushed_is_not_believed_of_other_bytes_of_the_same_
     (tmp_path / "b" / f"{0:020d}.summary").write_bytes((tmp_path / "a" / f"{0:020d}.summary").read_bytes())
     rows = scan(other)
     log = check(tmp_path / "b", rows, 5, clean=clean)
-    assert "made anew from the log" in caplog.text
+    assert "rebuilt from the log" in caplog.text
     assert "reason=summary-not-of-this-log" in caplog.text
     fill(log, [[NOW + 60]])
     log.durability.flush()
@@ -580,3 +580,17 @@ def test_V10_fields_outside_the_checksum_that_are_changed_never_give_wrong_recor
             assert all(first[offset] is None for offset in lost)
         left = [row for row in rows if first[row.offset] is not None]
         assert answers(again, times) == (first, expected(left, log, times))
+
+
+def test_a_cut_finds_damage_in_what_it_leaves(tmp_path: Path) -> None:
+    """It reads the producers of older batches again, with the locks held that a check of a segment takes."""
+    log = open_log(tmp_path, clean=True, segment_bytes=1)
+    for sequence in range(6):
+        log.append(batch([NOW], producer_id=7, producer_epoch=0, base_sequence=sequence), NOW)
+    assert log.close()
+    log = open_log(tmp_path, clean=True, segment_bytes=1, recovery_point=6)
+    path = log.segments[0].path(".log")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    log.truncate(2)
+    assert (log.log_end_offset, len(log.damaged)) == (2, 1)
+    assert [sender.last.last_sequence for sender in log.producers.senders()] == [1]

@@ -305,7 +305,7 @@ def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
 
 
 def judged(log: Log) -> None:
-    log.judge(log.segments[0], PATIENT)
+    log.recheck(log.segments[0], PATIENT)
 
 
 def cut(log: Log) -> None:

@@ -115,7 +115,7 @@ def damage(log: Log, number: int) -> None:
     """Spoil the first record of a segment, and have that found."""
     segment = log.segments[number]
     spoil(log, number, segment.base_offset)
-    log.judge(segment, PATIENT)
+    log.recheck(segment, PATIENT)
 
 
 def readable(log: Log) -> list[int]:

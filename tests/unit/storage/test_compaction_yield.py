@@ -201,7 +201,7 @@ def again(log: Log, end: int, clean: bool = True) -> Log:
     for segment in opened.segments[:-1]:
         if clean and segment.base_offset == 2:
             verification.verify_again(segment, 0)
-            opened.judge(segment, PATIENT)
+            opened.recheck(segment, PATIENT)
     return opened
 
 

@@ -139,7 +139,7 @@ def test_what_is_noted_of_many_messages_at_once_is_what_a_look_at_each_finds(
         ]
         appended(log, build_message_set(given, magic=magic))
     noted = log.active
-    found = verification.judge(noted, log.epochs.at)
+    found = verification.recheck(noted, log.epochs.at)
     found.size = noted.size
     found.scan()
     for name in (

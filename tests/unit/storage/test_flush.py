@@ -643,7 +643,7 @@ def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_for
     log.roll(NOW)
     fill(log, [[NOW + 2]])
     sealed = log.segments[0]
-    assert log.judge(sealed, PATIENT) is log.segments[0]
+    assert log.recheck(sealed, PATIENT) is log.segments[0]
     assert log.segments[0] is not sealed
     log.durability.flush()
     summary = Summary.load(tmp_path / name(0, ".summary"))
@@ -676,7 +676,7 @@ def test_I5_no_summary_vouches_for_indexes_that_a_full_disk_has_refused(
     sealed.path(".index").write_bytes(b"spoiled!")
     with monkeypatch.context() as patch:
         patch.setattr(files.File, "write_at", _refuse)
-        log.judge(sealed, PATIENT)
+        log.recheck(sealed, PATIENT)
     log.durability.flush()
     again = open_log(crash(log, tmp_path.with_name("again")), clean=True, index_interval_bytes=100)
     assert again.segments[0].offset_index.data[:] == before

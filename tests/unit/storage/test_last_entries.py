@@ -334,7 +334,7 @@ def test_I8_what_only_an_index_says_has_expired_is_read_before_it_goes(
         enforce_retention(log, now_ms)
         assert (log.log_start_offset, known_by_index(log)[0]) == (1, False)
     # As soon as it is old by the time of its file, too, nobody has to look.
-    monkeypatch.setattr(Log, "judge", None)
+    monkeypatch.setattr(Log, "recheck", None)
     log = open_log(folder, clean=True, recovery_point=42, now_ms=now_ms + 1, retention_ms=500_000)
     enforce_retention(log, now_ms + 1)
     assert log.log_start_offset == 42

@@ -353,7 +353,7 @@ def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
     assert log.active.unverified is None
     fill(log, [[NOW]] * 4, value=b"others")
     assert [row.offset for row in fetch_all(log)] == list(range(8))
-    assert "made anew" not in caplog.text
+    assert "rebuilt from the log" not in caplog.text
 
 
 def test_a_cut_of_nothing_takes_no_sync_back(tmp_path: Path) -> None:

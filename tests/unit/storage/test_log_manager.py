@@ -1540,13 +1540,26 @@ def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
     assert not log.takes_writes
 
 
-def test_an_append_index_of_another_version_without_a_summary_is_no_damage(tmp_path: Path) -> None:
+def test_an_append_index_of_another_version_without_a_summary_becomes_bounds_and_a_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As a kill leaves that of a segment that was being written."""
     folder = Path(shutil.copytree(EARLIER, tmp_path / "data"))
     (folder / ".kafka_cleanshutdown").unlink()
+    for path in (folder / "t-0").glob("*.*"):
+        if not path.name.startswith(f"{14:020d}") and path.name[:20].isdigit():
+            path.unlink()
     (folder / "t-0" / f"{14:020d}.summary").unlink()
     (problem,) = Fsck(folder, deep=True, repair=False).problems()
     assert (problem.is_note, "of another version" in problem.what) == (True, True)
+    for number in range(2):
+        caplog.clear()
+        manager = LogManager(folder, BrokerConfig(), lambda: NOW + 10_000)
+        manager.open()
+        assert ("segments=1: their summaries and append indexes" in caplog.text) == (number == 0)
+        index = manager.logs["t", 0].segments[0].append_index
+        assert [index.entry(n)[1:] for n in range(len(index))] == [(0, True)]
+        manager.abandon()
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])

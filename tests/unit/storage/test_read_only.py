@@ -111,7 +111,7 @@ def test_what_a_summary_says_falsely_is_found_again_in_memory(
     request.getfixturevalue("nothing_is_written")
     before = content(tmp_path)
     with pytest.raises(TakesLong):
-        read(tmp_path).judge(sealed, WAITING)
+        read(tmp_path).recheck(sealed, WAITING)
     found = read(tmp_path)
     for wanted in range(NOW - 12, NOW + 13):
         expected = next((row for row in scan(found) if row.timestamp >= wanted), None)

@@ -1,0 +1,53 @@
+"""What the summary and the append index of a segment are to its log. A start, a reader of a folder and fsck ask here.
+
+Owns which of them counts: a whole summary of this version does, an append index whose header names the segment does,
+and files of another version do not. Writes neither. Whether a summary is of another log is `verification`'s.
+"""
+
+from typing import NamedTuple
+
+from tidelog.storage import append_index, files
+from tidelog.storage.append_index import Header
+from tidelog.storage.layout import APPEND_INDEX, SUMMARY
+from tidelog.storage.segment import Segment
+from tidelog.storage.summary import VERSION, Origin, Summary, version_of
+
+
+class Sidecars(NamedTuple):
+    """A segment's summary; without one, what the append index says of the segment.
+
+    `is_other_version` of files that a version before this one wrote: they are rebuilt from the log, append times become
+    bounds, and an empty segment with such a summary stands for lost offsets.
+    """
+
+    summary: Summary | None = None
+    header: Header | None = None
+    has_summary_file: bool = True
+    is_other_version: bool = False
+
+    def unknown(self, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int) -> Summary:
+        """Return what is known of a segment without its summary, before its log is read."""
+        origin = Origin.IMPORTED if self.header is None else self.header.origin
+        return Summary.unknown(base_offset, size, modified_ms, index_interval_bytes, origin)
+
+
+def load(segment: Segment) -> Sidecars:
+    """Read the summary of a segment, and the append index where there is none that counts."""
+    data = files.load(segment.path(SUMMARY))
+    summary = Summary.decode(data or b"")
+    return without_summary(segment, data) if summary is None else Sidecars(summary)
+
+
+def without_summary(segment: Segment, data: bytes | None = None) -> Sidecars:
+    """Read the append index of a segment whose summary does not count; `data` are the bytes of that, if it exists."""
+    return parsed(segment, data, files.map_readonly(segment.path(APPEND_INDEX)))
+
+
+def parsed(segment: Segment, summary: bytes | None, appended: bytes | files.Map) -> Sidecars:
+    """Return what the bytes of both files say; `summary` is None without a file."""
+    version = version_of(summary or b"")
+    is_other = version not in (None, VERSION)
+    if summary is None:
+        is_other = append_index.is_of_other_version(appended)
+    header = append_index.parsed(appended).header_of(segment.folder, segment.base_offset)
+    return Sidecars(Summary.decode(summary or b""), header, summary is not None, is_other)
