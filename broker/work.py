@@ -11,12 +11,20 @@ awaits says where it goes on:
 - `await later`: on the event loop, with the response that a `Later` has come to;
 - `await leaving()`: on the event loop, once the answers to the requests before it have left.
 
-All but the last two return the lane that the coroutine has then. On a reader thread they raise `Stopping` where the
-broker stops: a coroutine that does not catch it is not answered. A coroutine whose client has left is closed where it
-waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop, or for a flush, is done
-to its end.
+`loop`, `anywhere` and `reader` return the lane that the coroutine has then. On a reader thread they raise `Stopping`
+where the broker stops: a coroutine that does not catch it is not answered. A coroutine whose client has left is closed
+where it waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop, or for a flush,
+is done to its end.
 
-Owns what a coroutine may await and how long its steps may take; `running` drives it. Knows nothing of threads.
+A task of the maintenance thread is a coroutine, too. It stays on that thread, and awaits one of these before each of
+its steps:
+
+- `await step()`: go on after others had their turn; raises `Stopping` where the broker stops, or the client has left;
+- `await turn()`: the same, but never raises: what has begun is brought to its end;
+- `await all_of(steps)`: make the steps of a generator of the storage, with a `turn` at each `yield`.
+
+Owns what a coroutine may await and how long its steps may take; `running` and `maintenance` drive it. Knows nothing of
+threads.
 """
 
 import types
@@ -59,13 +67,14 @@ HELD_BYTES_MAX = 64 << 20
 MANY = 1000
 
 
-# What a coroutine yields for its next turn, or to be the next to leave.
-TURN: Final = object()
+# What a coroutine yields for its next turn, as a plain generator does; for the next step; or to be the next to leave.
+TURN: Final = None
+STEP: Final = object()
 LEAVING: Final = object()
 
 
 class Stopping(Exception):
-    """The broker stops: nothing more is done of a request."""
+    """The broker stops, or nobody waits for the answer any more: nothing more is done."""
 
 
 @types.coroutine
@@ -75,9 +84,26 @@ def loop() -> Generator[Lane, Lane, Lane]:
 
 
 @types.coroutine
-def turn() -> Generator[object, Lane, None]:
-    """Go on on the event loop after the other connections had their turn."""
+def turn() -> Generator[None, Any, None]:
+    """Go on on the same thread after others had their turn."""
     yield TURN
+
+
+@types.coroutine
+def step() -> Generator[object, Any, None]:
+    """Go on on the maintenance thread after others had their turn. Raise Stopping if there is nothing to go on for."""
+    yield STEP
+
+
+async def all_of(steps: Generator[None, None, T]) -> T:
+    """Make all steps of a generator, with a turn for others at each `yield`; return what it returns."""
+    try:
+        while True:
+            next(steps)
+            await turn()
+    except StopIteration as end:
+        made: T = end.value
+        return made
 
 
 @types.coroutine

@@ -7,7 +7,6 @@ be changed and when that takes effect.
 Departures from Kafka: as those of IncrementalAlterConfigs.
 """
 
-from tidelog.broker.answers import Later
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import ItemsOf, Options, change
 from tidelog.broker.session import Session
@@ -22,9 +21,7 @@ from tidelog.protocol.messages.alter_configs import (
 )
 
 
-def handle(
-    session: Session, request: AlterConfigsRequest, _version: int
-) -> Later | Work[AlterConfigsResponse]:
+def handle(session: Session, request: AlterConfigsRequest, _version: int) -> Work[AlterConfigsResponse]:
     """Change the resources on the maintenance thread."""
     return change(
         session.broker, session, request.resources, _settle, request.validate_only, _result, _respond
