@@ -25,7 +25,7 @@ from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, NewTopic, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
-from tidelog.broker.work import Held, Work, all_of, made_of_many
+from tidelog.broker.work import Coro, MemoryInUse, all_of, map_in_chunks
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.config.table import Source
@@ -75,7 +75,7 @@ class Broker:
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
-        self.held = Held()  # by reads and checks that are made in turns
+        self.held = MemoryInUse()  # by reads and checks that are made in turns
         self.tallies = Tallies() if config.http_port else None
         # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -199,7 +199,7 @@ class Broker:
         self,
         owner: Owner,
         size_bytes: int,
-        coroutine: Work[T],
+        coroutine: Coro[T],
         named: Sequence[P],
         refuse: Callable[[P, ErrorCode, str], R],
         respond: Callable[[list[R]], T],
@@ -212,7 +212,7 @@ class Broker:
         if held is None:
             coroutine.close()
             code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            return respond(await made_of_many(lambda each: refuse(each, code, TOO_MANY_WAIT), named))
+            return respond(await map_in_chunks(lambda each: refuse(each, code, TOO_MANY_WAIT), named))
         can_wait = size_bytes > FEW_TOPICS_BYTES
         response: T = await self.maintenance.submit(coroutine, owner=owner, held=held, can_wait=can_wait)
         return response

@@ -13,7 +13,7 @@ from tidelog.broker.catalog import ALL_BROKERS
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.quota import Owner
 from tidelog.broker.topic_rules import check_option
-from tidelog.broker.work import Stopping, Work, step
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, TOPIC_INERT
 from tidelog.config.kinds import LIST
@@ -57,7 +57,7 @@ def change(
     validate_only: bool,
     result: Callable[[R, ErrorCode, str | None], S],
     respond: Callable[[list[S]], T],
-) -> Work[T]:
+) -> Coro[T]:
     """Change each resource on the maintenance thread, or only say what would become of it. Event loop."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in resources)
     task = _change_all(broker, resources, settle, validate_only, result, respond)

@@ -20,7 +20,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
 from tidelog.broker.running import Running
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, come, turn
+from tidelog.broker.work import Coro, maybe_await, turn
 from tidelog.config.kinds import host_and_port
 from tidelog.config.nearest import guess
 from tidelog.protocol.error_codes import ErrorCode
@@ -250,7 +250,9 @@ class Control:
         session = Session(
             self._broker, self._broker.config.listeners[0].name, ("control", 0), self.addresses[0]
         )
-        running = Running(self._broker, self, come(SERVED[api.key].handle(session, request, api.max_version)))
+        running = Running(
+            self._broker, self, maybe_await(SERVED[api.key].handle(session, request, api.max_version))
+        )
         response = running.begin()
         return await _come(running) if response is running else response
 
@@ -262,7 +264,7 @@ class Control:
 
         return await self._submitted(called())
 
-    async def _submitted(self, coroutine: Work[Any]) -> Any:
+    async def _submitted(self, coroutine: Coro[Any]) -> Any:
         return await _come(self._broker.maintenance.submit(coroutine, owner=self))
 
 

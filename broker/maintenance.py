@@ -26,7 +26,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.work import STEP, TURN, Stopping, Work, step
+from tidelog.broker.work import STEP, TURN, Coro, Stopping, step
 from tidelog.storage.errors import StorageError
 from tidelog.storage.troubles import Troubles
 
@@ -50,7 +50,7 @@ class Periodic:
     __slots__ = ("_clock", "_due_ms", "_interval_ms", "_run", "_troubles", "is_under_way", "name")
 
     def __init__(
-        self, name: str, interval_s: float, run: Callable[[], Work[float | None]], clock: Clock
+        self, name: str, interval_s: float, run: Callable[[], Coro[float | None]], clock: Clock
     ) -> None:
         self.name = name
         self._clock = clock
@@ -69,7 +69,7 @@ class Periodic:
         """Begin a round in that time, if not before."""
         self._due_ms = min(self._due_ms, self._clock.monotonic_ms() + _ms(wait_s))
 
-    def begin(self) -> Work[float | None]:
+    def begin(self) -> Coro[float | None]:
         """Return the coroutine of a round."""
         self._due_ms = self._clock.monotonic_ms() + self._interval_ms
         self.is_under_way = True
@@ -106,7 +106,7 @@ class Job(Later):
     # Whether a stop ends it at its next step, and it is answered.
     ends_with_broker = True
 
-    def __init__(self, coroutine: Work[Any], held: Hold | None = None) -> None:
+    def __init__(self, coroutine: Coro[Any], held: Hold | None = None) -> None:
         super().__init__()
         self._held = held
         self._coroutine = coroutine
@@ -209,7 +209,7 @@ class Maintenance:
 
     def submit(
         self,
-        coroutine: Work[T],
+        coroutine: Coro[T],
         owner: Hashable,
         held: Hold | None = None,
         can_wait: bool = False,

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicIsGrowing, TopicNamesCollide
-from tidelog.broker.work import Stopping, Work, step
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.config.errors import ConfigError
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import without_frames
@@ -45,7 +45,7 @@ async def make_many(
     wanted: Sequence[W],
     deadline_ms: int,
     accept: Callable[[W], tuple[A, int]],
-    make: Callable[[Sequence[A]], Work[dict[str, M]]] | None,
+    make: Callable[[Sequence[A]], Coro[dict[str, M]]] | None,
     not_made: str,
 ) -> dict[str, M | Exception]:
     """Make what is asked for topics: return by name what `make` has returned for it, or what has kept it from that.

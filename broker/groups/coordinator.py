@@ -34,7 +34,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topic, Topics
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import Coro, loop
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
@@ -67,7 +67,7 @@ class Coordinator:
         timers: Timers,
         topics: Topics,
         flusher: Flusher,
-        create_topic: Callable[[str, int, dict[str, str]], Work[Topic]],
+        create_topic: Callable[[str, int, dict[str, str]], Coro[Topic]],
     ) -> None:
         self._loop = loop
         self._config = config

@@ -18,7 +18,7 @@ from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
 from tidelog.broker.topics import Topic, Topics
-from tidelog.broker.work import Stopping, Work, step
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import message_set
@@ -86,7 +86,7 @@ class GroupLog:
         clock: Clock,
         topics: Topics,
         flusher: Flusher,
-        create_topic: Callable[[str, int, dict[str, str]], Work[Topic]],
+        create_topic: Callable[[str, int, dict[str, str]], Coro[Topic]],
     ) -> None:
         self._loop = loop
         self._clock = clock

@@ -21,7 +21,7 @@ from tidelog.broker.groups.memory import Memory
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.timers import Timer, Timers
 from tidelog.broker.topics import Topics
-from tidelog.broker.work import Stopping, Work
+from tidelog.broker.work import Coro, Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 
@@ -147,7 +147,7 @@ class Services:
         task = topic_patterns.matches(regexes, self.topics.names() if names is None else names, most)
         self._run(group_id, task, dict.fromkeys(regexes, frozenset[str]()), done)
 
-    def _run(self, group_id: str, task: Work[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
+    def _run(self, group_id: str, task: Coro[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
         """Do a task on the maintenance thread, where each group has turns of its own; `otherwise` if it fails.
 
         At a stop `done` is not called.

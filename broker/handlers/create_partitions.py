@@ -16,7 +16,7 @@ from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topic_changes import answer_for, make_many
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
@@ -33,7 +33,7 @@ ASSIGNMENT_BYTES = 300
 
 def handle(
     session: Session, request: CreatePartitionsRequest, _version: int
-) -> Work[CreatePartitionsResponse]:
+) -> Coro[CreatePartitionsResponse]:
     """Add the partitions on the maintenance thread."""
     size_bytes = sum(
         TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics

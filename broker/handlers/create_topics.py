@@ -23,7 +23,7 @@ from tidelog.broker.topic_rules import (
     name_problem,
 )
 from tidelog.broker.topics import NewTopic, Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
@@ -45,7 +45,7 @@ ASSIGNMENT_BYTES = 300
 MOST_DESCRIBED = 1000
 
 
-def handle(session: Session, request: CreateTopicsRequest, _version: int) -> Work[CreateTopicsResponse]:
+def handle(session: Session, request: CreateTopicsRequest, _version: int) -> Coro[CreateTopicsResponse]:
     """Create the topics on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms

@@ -16,7 +16,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Stopping, Work, step, turn
+from tidelog.broker.work import Coro, Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -37,7 +37,7 @@ HIGH_WATERMARK = -1
 _Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
 
 
-def handle(session: Session, request: DeleteRecordsRequest, _version: int) -> Work[DeleteRecordsResponse]:
+def handle(session: Session, request: DeleteRecordsRequest, _version: int) -> Coro[DeleteRecordsResponse]:
     """Let the logs begin later on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
     task = _delete_all(session.broker, request.topics)

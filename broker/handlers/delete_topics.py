@@ -17,7 +17,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Stopping, Work, step, turn
+from tidelog.broker.work import Coro, Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -32,7 +32,7 @@ from tidelog.storage.errors import StorageError
 TOPIC_BYTES = 400
 
 
-def handle(session: Session, request: DeleteTopicsRequest, version: int) -> Work[DeleteTopicsResponse]:
+def handle(session: Session, request: DeleteTopicsRequest, version: int) -> Coro[DeleteTopicsResponse]:
     """Delete the topics on the maintenance thread."""
     wanted: Sequence[DeleteTopicState | str] = request.topics if version >= 6 else request.topic_names
     broker = session.broker

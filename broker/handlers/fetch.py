@@ -41,16 +41,16 @@ from tidelog.broker.work import (
     LOOP,
     SHORT,
     SOURCES,
-    Held,
+    Coro,
     Lane,
+    MemoryInUse,
     Stopping,
-    Work,
     anywhere,
-    come,
-    leaving,
+    in_first_lane,
     loop,
+    maybe_await,
+    next_to_answer,
     reader,
-    wherever,
 )
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -111,7 +111,7 @@ def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
     return request
 
 
-def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Work[FetchResponse]:
+def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Coro[FetchResponse]:
     """Answer now, or wait for more."""
     broker = session.broker
     asked: InSession | Opening | None = None
@@ -143,9 +143,9 @@ async def _answer(fetch: "_Fetch", is_looked_at: bool) -> FetchResponse:
         return await fetch.load()
     await fetch.park()
     # What there is then is read when the answers before it have left.
-    await leaving()
+    await next_to_answer()
     if fetch.has_no_news:
-        return await come(fetch.answer())
+        return await maybe_await(fetch.answer())
     fetch = fetch.again()
     await fetch.look()
     return await fetch.load()
@@ -188,7 +188,7 @@ def _turned(items: list[T], chance: int) -> list[T]:
 class _Converting:
     """The conversions for one fetch. The reader thread of the lane LONG."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: MemoryInUse) -> None:
         """Begin; `held` counts what is held meanwhile."""
         self._held = held
         self._holds_bytes = 0
@@ -300,7 +300,7 @@ class _Fetch:
                     if count % STEP_PARTITIONS == 0:
                         lane = await anywhere()
                     count += 1
-                    answer, lane = await wherever(partial(self._look_at, topic, want), lane)
+                    answer, lane = await in_first_lane(partial(self._look_at, topic, want), lane)
                     if converting is not None and answer.records:
                         if lane is not LONG:
                             lane = await reader(LONG)
@@ -462,7 +462,7 @@ class _Fetch:
             self._read_cold()
         if self._asked is not None:
             await loop()
-        return await come(self.answer())
+        return await maybe_await(self.answer())
 
     def _read_cold(self) -> None:
         if self._size_bytes <= AT_ONCE_BYTES:
@@ -473,7 +473,7 @@ class _Fetch:
                     except StorageError as error:
                         answer.records, answer.error_code = EMPTY, error_code(error)
 
-    def answer(self) -> FetchResponse | Work[FetchResponse]:
+    def answer(self) -> FetchResponse | Coro[FetchResponse]:
         """Return the response, once its bytes are in memory. Event loop."""
         if self._asked is not None:
             return self._asked.answer(self._topics)

@@ -22,7 +22,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide, name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, SHORT, Stopping, Work, come, reader, step
+from tidelog.broker.work import LONG, SHORT, Coro, Stopping, maybe_await, reader, step
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -52,7 +52,7 @@ Failures = dict[str, ErrorCode]
 
 def handle(
     session: Session, request: MetadataRequest, version: int
-) -> MetadataResponse | Work[MetadataResponse]:
+) -> MetadataResponse | Coro[MetadataResponse]:
     """Describe the broker and the topics asked for, creating those that may be."""
     new = _new_names(session.broker, request, version)
     if new:
@@ -71,12 +71,12 @@ async def _create_and_answer(
         held = queued.hold(session, count * NAME_BYTES)
         task = _create(session.broker, new[:count], failures)
         await maintenance.submit(task, owner=session, held=held, can_wait=True)
-    return await come(_answer_at_once_or_elsewhere(session, request, version, failures))
+    return await maybe_await(_answer_at_once_or_elsewhere(session, request, version, failures))
 
 
 def _answer_at_once_or_elsewhere(
     session: Session, request: MetadataRequest, version: int, failures: Failures
-) -> MetadataResponse | Work[MetadataResponse]:
+) -> MetadataResponse | Coro[MetadataResponse]:
     # All topics belong to the event loop: a reader thread gets them as they are now.
     answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
     size = _size(session.broker, request)

@@ -31,7 +31,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.work import Stopping, Work, come, loop, stepwise, turn
+from tidelog.broker.work import Coro, Stopping, loop, maybe_await, run_steps, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -77,7 +77,7 @@ class Refusal(NamedTuple):
 
 def handle(
     session: Session, request: ProduceRequest, version: int
-) -> ProduceResponse | Later | Work[ProduceResponse | None] | None:
+) -> ProduceResponse | Later | Coro[ProduceResponse | None] | None:
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
@@ -132,7 +132,7 @@ async def _append_all(
                 name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
             )
         )
-    return await come(_respond(broker, acks, responses, durable, partitions))
+    return await maybe_await(_respond(broker, acks, responses, durable, partitions))
 
 
 async def _append_elsewhere(
@@ -162,7 +162,7 @@ async def _append_elsewhere(
 async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
     """Validate a batch, which takes long."""
     try:
-        return await stepwise(steps, broker.held)
+        return await run_steps(steps, broker.held)
     except RecordsError as error:
         return _refusal(error)
     except Stopping:

@@ -23,7 +23,7 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.running import READERS
 from tidelog.broker.threads import new_thread
-from tidelog.broker.work import Stopping, Work, step
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import FILES_MIN
@@ -104,7 +104,7 @@ async def steps(count: int, make: Callable[[int], None]) -> int:
     return count
 
 
-def rounds_of(make: Callable[[], object], count: int = 1) -> Callable[[], Work[float | None]]:
+def rounds_of(make: Callable[[], object], count: int = 1) -> Callable[[], Coro[float | None]]:
     """Return a periodic job of so many steps."""
 
     async def run() -> float | None:
