@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from tidelog.broker.answers import Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
@@ -15,7 +14,7 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups.coordinator import Coordinator
-from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
+from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
 from tidelog.broker.repeated_lines import lines
@@ -26,7 +25,7 @@ from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, NewTopic, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
-from tidelog.broker.work import Held, Work, made_of_many
+from tidelog.broker.work import Coro, MemoryInUse, all_of, map_in_chunks
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.config.table import Source
@@ -74,7 +73,7 @@ class Broker:
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
-        self.held = Held()  # by reads and checks that are made in turns
+        self.held = MemoryInUse()  # by reads and checks that are made in turns
         self.tallies = Tallies() if config.http_port else None
         # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -90,8 +89,8 @@ class Broker:
         self._checkpointing = Periodic(
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
         )
-        self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after, clock)
-        self._unpinning = Periodic("pins", UNPIN_EVERY_S, self.logs.sweep_pins, clock)
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, lambda: all_of(self.logs.look_after()), clock)
+        self._unpinning = Periodic("pins", UNPIN_EVERY_S, lambda: all_of(self.logs.sweep_pins()), clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
@@ -158,9 +157,9 @@ class Broker:
         self.maintenance.start()
         self.cleaners.start()
 
-    def _retain(self) -> Task[float | None]:
+    async def _retain(self) -> float | None:
         """Enforce retention where it is due; return the seconds until it is again."""
-        return self._seconds_to((yield from self.logs.enforce_retention()))
+        return self._seconds_to(await all_of(self.logs.enforce_retention()))
 
     def _seconds_to(self, due_ms: int | None) -> float | None:
         return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
@@ -171,8 +170,7 @@ class Broker:
         if len(self._begun) == 1:
             self.maintenance.submit(self._note_begun(), owner=self)
 
-    def _note_begun(self) -> Task[None]:
-        yield
+    async def _note_begun(self) -> None:
         while self._begun:
             log, begun_ms = self._begun.pop()
             wait_s = self._seconds_to(self.logs.has_begun(log))
@@ -181,60 +179,63 @@ class Broker:
                 passed_s = (self.clock.monotonic_ms() - begun_ms) / 1000
                 self._retention.hasten(max(wait_s, EXPIRED_EVERY_S - passed_s))
 
-    def _flush(self) -> Task[float | None]:
-        shortest_ms = yield from self.logs.flush_intervals()
+    async def _flush(self) -> float | None:
+        shortest_ms = await all_of(self.logs.flush_intervals())
         return None if shortest_ms is None else shortest_ms / 1000
 
-    def _checkpoint(self) -> Task[None]:
-        yield
+    async def _checkpoint(self) -> None:
         self.logs.checkpoint()
 
-    def _scrub(self) -> Task[float | None]:
+    async def _scrub(self) -> float | None:
         """Read again what a second is to read; return when to go on, None where all has been read."""
-        is_done = yield from self._scrubber.round()
+        is_done = await all_of(self._scrubber.round())
         return None if is_done else 1.0
 
-    def change(
+    async def change(
         self,
         owner: Owner,
         size_bytes: int,
-        task: Task[T],
+        coroutine: Coro[T],
         named: Sequence[P],
         refuse: Callable[[P, ErrorCode, str], R],
         respond: Callable[[list[R]], T],
-    ) -> "Later | Work[T]":
+    ) -> T:
         """Change topics on the maintenance thread, for a client that is charged with so much until it is answered.
 
         Where too much waits to be changed, the answer is what refuses each that is named. Event loop only.
         """
         held = self.queued_topics.hold(owner, size_bytes)
         if held is None:
-            return _refuse_all(named, refuse, respond)
-        return self.maintenance.submit(task, owner=owner, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
+            coroutine.close()
+            code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            return respond(await map_in_chunks(lambda each: refuse(each, code, TOO_MANY_WAIT), named))
+        can_wait = size_bytes > FEW_TOPICS_BYTES
+        response: T = await self.maintenance.submit(coroutine, owner=owner, held=held, can_wait=can_wait)
+        return response
 
-    def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
+    async def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
-        topic = yield from self.topics.create(name, partitions, options)
+        topic = await self.topics.create(name, partitions, options)
         self._look_after(topic)
         return topic
 
-    def create_topics(self, wanted: Sequence[NewTopic]) -> Task[dict[str, Topic | Exception]]:
+    async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, Topic | Exception]:
         """Create topics, and look after them as `create_topic` does. As `Topics.create_all`."""
-        outcomes = yield from self.topics.create_all(wanted)
+        outcomes = await self.topics.create_all(wanted)
         for outcome in outcomes.values():
             if isinstance(outcome, Topic):
                 self._look_after(outcome)
         return outcomes
 
-    def alter_topic(self, topic: Topic, options: dict[str, str]) -> Task[None]:
+    async def alter_topic(self, topic: Topic, options: dict[str, str]) -> None:
         """Have a topic go by other options, and do soon what they ask for. As `Topics.alter`."""
-        yield from self.topics.alter(topic, options)
+        await self.topics.alter(topic, options)
         now = self.topics.find(None, topic.id)
         if now is not None:
             self.retain_soon(partition.log for partition in now.partitions)
             self._look_after(now)
 
-    def alter_options(self, broker: str, options: dict[str, str]) -> Task[None]:
+    async def alter_options(self, broker: str, options: dict[str, str]) -> None:
         """Have this broker, or all (`ALL_BROKERS`), have these options of those that can be changed, and no others.
 
         They are in the catalogue before anything goes by them. Maintenance thread only. ConfigError, StorageError.
@@ -245,7 +246,7 @@ class Broker:
         self.catalog.set_broker_options(broker, texts)
         self._configure(config)
         self.cleaners.configure(config)
-        yield from self.topics.change_defaults(config.topic_defaults())
+        await self.topics.change_defaults(config.topic_defaults())
         self.retain_soon()
         self._flushing.hasten(0)
         changed = sorted({name for name, _ in before.items() ^ texts.items()})
@@ -316,8 +317,7 @@ class Broker:
         self._retention.hasten(0)
 
     def _reserve_producer_ids(self, reserved: Callable[[range | Exception], None]) -> None:
-        def reserve() -> Task[range]:
-            yield
+        async def reserve() -> range:
             return self.catalog.reserve_producer_ids()
 
         later = self.maintenance.submit(reserve(), owner=self)
@@ -378,10 +378,3 @@ class Broker:
         self.catalog.close()
         lines.tell()
         _log.info("stopped data=%s", self.logs.directory)
-
-
-async def _refuse_all(
-    named: Sequence[P], refuse: Callable[[P, ErrorCode, str], R], respond: Callable[[list[R]], T]
-) -> T:
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    return respond(await made_of_many(lambda each: refuse(each, code, TOO_MANY_WAIT), named))

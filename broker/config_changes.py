@@ -8,14 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import ALL_BROKERS
 from tidelog.broker.codes import Refused, error_code
-from tidelog.broker.maintenance import Task
 from tidelog.broker.quota import Owner
 from tidelog.broker.topic_rules import check_option
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, TOPIC_INERT
 from tidelog.config.kinds import LIST
@@ -59,33 +57,32 @@ def change(
     validate_only: bool,
     result: Callable[[R, ErrorCode, str | None], S],
     respond: Callable[[list[S]], T],
-) -> Later | Work[T]:
+) -> Coro[T]:
     """Change each resource on the maintenance thread, or only say what would become of it. Event loop."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in resources)
     task = _change_all(broker, resources, settle, validate_only, result, respond)
     return broker.change(owner, size_bytes, task, resources, result, respond)
 
 
-def _change_all(
+async def _change_all(
     broker: Broker,
     resources: Sequence[R],
     settle: Settle,
     validate_only: bool,
     result: Callable[[R, ErrorCode, str | None], S],
     respond: Callable[[list[S]], T],
-) -> Task[T]:
-    yield
+) -> T:
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
     for wanted in {(each.resource_type, each.resource_name): each for each in resources}.values():
-        is_dropped = yield
         code, message = ErrorCode.NONE, None
         try:
-            if is_dropped:
-                raise Refused(ErrorCode.NOT_CONTROLLER, "not changed, the broker stops")
+            await step()
             if times[wanted.resource_type, wanted.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            yield from _change(broker, wanted, settle, validate_only)
+            await _change(broker, wanted, settle, validate_only)
+        except Stopping:
+            code, message = ErrorCode.NOT_CONTROLLER, "not changed, the broker stops"
         except Refused as refused:
             code, message = refused.code, str(refused)
         except ConfigError as error:
@@ -99,16 +96,16 @@ def _change_all(
     return respond(results)
 
 
-def _change(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+async def _change(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> None:
     twice = [name for name, times in Counter(config.name for config in wanted.configs).items() if times > 1]
     if twice:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(sorted(twice))}"
         )
     if wanted.resource_type == TOPIC:
-        yield from _change_topic(broker, wanted, settle, validate_only)
+        await _change_topic(broker, wanted, settle, validate_only)
     elif wanted.resource_type == BROKER:
-        yield from _change_broker(broker, wanted, settle, validate_only)
+        await _change_broker(broker, wanted, settle, validate_only)
     else:
         message = (
             f"Unknown resource type {wanted.resource_type}: only topics (2) and the broker (4) have options"
@@ -116,7 +113,7 @@ def _change(broker: Broker, wanted: Resource, settle: Settle, validate_only: boo
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def _change_topic(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+async def _change_topic(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> None:
     topic = broker.topics.find(wanted.resource_name, b"")
     if topic is None:
         raise Refused(
@@ -130,10 +127,10 @@ def _change_topic(broker: Broker, wanted: Resource, settle: Settle, validate_onl
         message = f"cleanup.policy: {topic.name} must have compact alone: any other policy would lose committed offsets"
         raise Refused(ErrorCode.INVALID_CONFIG, message)
     if not validate_only:
-        yield from broker.alter_topic(topic, options)
+        await broker.alter_topic(topic, options)
 
 
-def _change_broker(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> Task[None]:
+async def _change_broker(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> None:
     if wanted.resource_name not in (ALL_BROKERS, str(broker.node_id)):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -147,7 +144,7 @@ def _change_broker(broker: Broker, wanted: Resource, settle: Settle, validate_on
     _check(options)
     broker.checked(wanted.resource_name, options)
     if not validate_only:
-        yield from broker.alter_options(wanted.resource_name, options)
+        await broker.alter_options(wanted.resource_name, options)
 
 
 def _check(options: Options) -> None:

@@ -16,12 +16,11 @@ import tidelog
 from tidelog.broker.broker import Broker
 from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
-from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
 from tidelog.broker.running import Running
 from tidelog.broker.session import Session
-from tidelog.broker.work import come
+from tidelog.broker.work import Coro, maybe_await, turn
 from tidelog.config.kinds import host_and_port
 from tidelog.config.nearest import guess
 from tidelog.protocol.error_codes import ErrorCode
@@ -226,12 +225,11 @@ class Control:
     async def _do_roll(self) -> Answer:
         """Seal all active segments that hold anything: nothing is appended to them from then on."""
 
-        def roll() -> Task[None]:
-            yield
+        async def roll() -> None:
             for topic in self._broker.topics.all():
                 for partition in topic.partitions:
                     partition.log.roll(self._broker.clock.now_ms())
-                    yield
+                    await turn()
 
         await self._submitted(roll())
         return {}
@@ -252,21 +250,22 @@ class Control:
         session = Session(
             self._broker, self._broker.config.listeners[0].name, ("control", 0), self.addresses[0]
         )
-        running = Running(self._broker, self, come(SERVED[api.key].handle(session, request, api.max_version)))
+        running = Running(
+            self._broker, self, maybe_await(SERVED[api.key].handle(session, request, api.max_version))
+        )
         response = running.begin()
         return await _come(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
         """Return what a call on the maintenance thread returns."""
 
-        def task() -> Task[Any]:
-            yield
+        async def called() -> Any:
             return call()
 
-        return await self._submitted(task())
+        return await self._submitted(called())
 
-    async def _submitted(self, task: Task[Any]) -> Any:
-        return await _come(self._broker.maintenance.submit(task, owner=self))
+    async def _submitted(self, coroutine: Coro[Any]) -> Any:
+        return await _come(self._broker.maintenance.submit(coroutine, owner=self))
 
 
 def _come(later: Any) -> "asyncio.Future[Any]":

@@ -25,7 +25,7 @@ from tidelog.broker.answers import (
 from tidelog.broker.routes import SERVED, UNSUPPORTED_API_VERSIONS, Handle, Served
 from tidelog.broker.running import Running
 from tidelog.broker.session import Session
-from tidelog.broker.work import LONG, SHORT, come, loop, reader
+from tidelog.broker.work import LONG, SHORT, loop, maybe_await, reader
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
@@ -110,7 +110,7 @@ def dispatch(
     if isinstance(response, Later):
         if response.weight_bytes < HOLDS_UP:
             return response.answering(correlation_id, route.encode, route.name)
-        response = come(response)
+        response = maybe_await(response)
     running = Running(session.broker, session, response, partial(route.answer, correlation_id))
     begun = running.begin()
     if begun is not running:
@@ -162,7 +162,7 @@ async def _answer_elsewhere(session: Session, route: Route, view: memoryview, po
     if route.keep is not None:
         request = route.keep(request, route.version)
     await loop()
-    return await come(gate(session, route, request))
+    return await maybe_await(gate(session, route, request))
 
 
 def _find_route(key_version: int, routes: Routes = _routes) -> Route:

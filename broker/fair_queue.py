@@ -1,8 +1,7 @@
-"""A queue in which owners take turns, so that none of them takes a thread from the others.
+"""A queue whose owners take turns.
 
-Owns the order of the work: each owner's in the order in which it came, one piece at a time; the owners one after
-another; and those whose work took its whole time lately behind those whose work did not. Not locked: whose queue it is
-locks it.
+An owner's work is done in the order in which it came, one piece at a time. Owners whose last piece used up its whole
+time stand behind those whose did not. The queue has no lock: its user holds one.
 """
 
 from collections import deque

@@ -19,7 +19,7 @@ from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
 from tidelog.broker.routes import SERVED, Handle
 from tidelog.broker.session import Session
 from tidelog.broker.timers import Timers
-from tidelog.broker.work import come, turn
+from tidelog.broker.work import maybe_await, turn
 from tidelog.config.nearest import guess
 from tidelog.protocol import frame
 from tidelog.protocol.error_codes import ErrorCode
@@ -278,7 +278,7 @@ class _Faulty:
         return _merged(answer, await self._carry_out(served)) if _listed(served) else answer
 
     async def _carry_out(self, request: Any) -> Any:
-        return await come(self._handle(self._session, request, self._version))
+        return await maybe_await(self._handle(self._session, request, self._version))
 
     def names_any(self, request: Any) -> bool:
         """Return whether a request names anything that the fault is for; one without topics asks for all."""

@@ -24,7 +24,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.quota import Quota
 from tidelog.broker.topics import Topics
 from tidelog.broker.waiting import FetchWaiter, Parked, Waiters
-from tidelog.broker.work import Work, turn
+from tidelog.broker.work import Coro, turn
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -428,7 +428,7 @@ class InSession:
         else:
             waiter.hurry()
 
-    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Work[FetchResponse]:
+    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Coro[FetchResponse]:
         """Return the response: of what was found what is new."""
         session = self.session
         if self._epoch == session.epoch:
@@ -472,7 +472,7 @@ class Opening:
     def wait(self, waiter: FetchWaiter) -> None:
         """Nothing is watched yet."""
 
-    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Work[FetchResponse]:
+    def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Coro[FetchResponse]:
         """Return the response, all that was found, and keep a session if there is room."""
         session = self._sessions.open(self._address, self._by_id, self._request.topics)
         if session is None:
@@ -495,7 +495,7 @@ class Opening:
 
 def _made(
     making: Iterator[None], response: Callable[[], FetchResponse]
-) -> FetchResponse | Work[FetchResponse]:
+) -> FetchResponse | Coro[FetchResponse]:
     """Return a response once all of it is made: at once where that is little."""
     for _ in making:
         return _made_in_turns(making, response)

@@ -3,12 +3,12 @@
 It creates and deletes topics, rolls idle segments, enforces retention and writes checkpoints, one step after another,
 so that these never race. The event loop submits a job and gets a `Later`; it never waits.
 
-A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
-of it then waits until others had theirs, short jobs first (`FairQueue`). There is a queue each for what a client
-asked for in so many words, what can wait (topics created on first use, or many), what consumer groups have to work
-out, what other threads call and wait for, and what comes round; the queues take turns. Where nobody waits for the
-answer of a job any more, or the broker stops, `yield` is true: the job makes no further step and says so in its
-answer. What comes round is left where it is by a stop.
+A job is a coroutine that awaits its turn before each of its steps (`broker/work.py`). It has the thread for a slice of
+time; what is left of it then waits until others had theirs, short jobs first (`FairQueue`). There is a queue each for
+what a client asked for in so many words, what can wait (topics created on first use, or many), what consumer groups
+have to work out, what other threads call and wait for, and periodic jobs; the queues take turns. Where nobody waits for
+the answer of a job any more, or the broker stops, `await step()` raises Stopping: the job makes no further step, and
+says so in its answer. A stop leaves periodic jobs where they are.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from itertools import chain
 from typing import Any, TypeVar
@@ -26,15 +26,13 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.work import Stopping
+from tidelog.broker.work import STEP, TURN, Coro, Stopping, step
 from tidelog.storage.errors import StorageError
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-# Yields before each step, gets whether to stop there, and returns the answer.
-Task = Generator[None, bool | None, T]
 
 # A job has the thread for that long; where many wait so much shorter that each of them has a turn in ROUND_S, in twice
 # that while others go on with theirs. But one step is made in any case.
@@ -47,12 +45,12 @@ LONGEST_WAIT_S = 3600.0
 
 
 class Periodic:
-    """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
+    """A job that is done again and again: it returns in how many seconds it is due again, at most `interval_s`."""
 
     __slots__ = ("_clock", "_due_ms", "_interval_ms", "_run", "_troubles", "is_under_way", "name")
 
     def __init__(
-        self, name: str, interval_s: float, run: Callable[[], Task[float | None]], clock: Clock
+        self, name: str, interval_s: float, run: Callable[[], Coro[float | None]], clock: Clock
     ) -> None:
         self.name = name
         self._clock = clock
@@ -71,8 +69,8 @@ class Periodic:
         """Begin a round in that time, if not before."""
         self._due_ms = min(self._due_ms, self._clock.monotonic_ms() + _ms(wait_s))
 
-    def begin(self) -> Task[float | None]:
-        """Return the task of a round."""
+    def begin(self) -> Coro[float | None]:
+        """Return the coroutine of a round."""
         self._due_ms = self._clock.monotonic_ms() + self._interval_ms
         self.is_under_way = True
         return self._run()
@@ -101,52 +99,56 @@ def _ms(span_s: float) -> int:
 
 
 class Job(Later):
-    """The answer of a task, and how far that has come."""
+    """A coroutine on the maintenance thread; it comes to what that returns."""
 
-    __slots__ = ("_has_begun", "_held", "_task", "is_dropped")
+    __slots__ = ("_awaits", "_coroutine", "_held", "is_cancelled")
 
-    # Whether it is told of a stop, and answered.
-    heeds_stop = True
+    # Whether a stop ends it at its next step, and it is answered.
+    ends_with_broker = True
 
-    def __init__(self, task: Task[Any], held: Hold | None = None) -> None:
+    def __init__(self, coroutine: Coro[Any], held: Hold | None = None) -> None:
         super().__init__()
         self._held = held
-        self._task = task
-        self._has_begun = False
-        self.is_dropped = False
+        self._coroutine = coroutine
+        self._awaits: object = TURN
+        self.is_cancelled = False
 
-    def go_on(self, until_s: float, is_stopping: Callable[[], bool]) -> bool:
-        """Make steps, in real time up to `until_s`; tell whether they led to the end (StopIteration)."""
-        if not self._has_begun:
-            self._has_begun = True
-            next(self._task)
+    def go_on(self, until_s: float, is_stopping: Callable[[], bool]) -> None:
+        """Make steps, in real time up to `until_s`, but one at least. StopIteration at the end."""
         while True:
-            is_dropped = self.is_dropped or (self.heeds_stop and is_stopping())
-            if not is_dropped and time.monotonic() >= until_s:
-                return False
-            self._task.send(is_dropped)
+            is_ending = self.is_cancelled or (self.ends_with_broker and is_stopping())
+            if is_ending and self._awaits is STEP:
+                self._awaits = self._coroutine.throw(Stopping())
+            else:
+                self._awaits = self._coroutine.send(None)
+            if not is_ending and time.monotonic() >= until_s:
+                return
 
     def hand_over(self, loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
-        """Hand over what the task returned, or the exception that ended it. The maintenance thread."""
+        """Hand over what the coroutine returned, or the exception that ended it. The maintenance thread."""
         loop.call_soon_threadsafe(self.resolve, outcome)
+
+    def close(self) -> None:
+        """Make no further step: the thread has ended."""
+        self._coroutine.close()
 
     def cancel(self) -> None:
         """Make no further step: the client is gone."""
-        self.is_dropped = True
+        self.is_cancelled = True
 
     def resolve(self, response: Any) -> None:
-        """Hand over what the task returned."""
+        """Hand over what the coroutine returned."""
         if self._held is not None:
             self._held.give_back()
         super().resolve(response)
 
 
 class _Round(Job):
-    """A round of a job that comes round."""
+    """A round of a periodic job."""
 
     __slots__ = ("_periodic",)
 
-    heeds_stop = False  # it is left to the closing of the logs
+    ends_with_broker = False  # it is left to the closing of the logs
 
     def __init__(self, periodic: Periodic) -> None:
         super().__init__(periodic.begin())
@@ -162,7 +164,7 @@ class _Call(Job):
     __slots__ = ("future",)
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        super().__init__(_unless_dropped(function))
+        super().__init__(_unless_stopping(function))
         self.future: Future[Any] = Future()
 
     def hand_over(self, _loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
@@ -172,14 +174,13 @@ class _Call(Job):
             self.future.set_result(outcome)
 
 
-def _unless_dropped(function: Callable[[], T]) -> Task[T]:
-    if (yield):
-        raise Stopping
+async def _unless_stopping(function: Callable[[], T]) -> T:
+    await step()
     return function()
 
 
 class Maintenance:
-    """One thread, its queues of jobs, and the jobs that come round."""
+    """One thread, its queues of jobs, and the periodic jobs."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clock: Clock, periodic: list[Periodic], ended: Ended
@@ -208,22 +209,22 @@ class Maintenance:
 
     def submit(
         self,
-        task: Task[T],
+        coroutine: Coro[T],
         owner: Hashable,
         held: Hold | None = None,
         can_wait: bool = False,
         for_group: bool = False,
     ) -> Later:
-        """Do a task on the thread, as it is its owner's turn, however much there is that can wait. Event loop only.
+        """Run a coroutine on the thread, as it is its owner's turn, however much can wait. Event loop only.
 
         The `Later` gets what it returns, or the exception that ended it. Until then its client is charged with what is
         `held`.
         """
-        job = Job(task, held)
+        job = Job(coroutine, held)
         if not self._put(
             self._of_groups if for_group else self._waiting if can_wait else self._asked, owner, job
         ):
-            self._loop.call_soon(job.resolve, _ended())
+            job.hand_over(self._loop, _ended())
         return job
 
     def call(self, function: Callable[[], T]) -> T:
@@ -242,10 +243,12 @@ class Maintenance:
 
     def _put(self, queue: FairQueue[Job], owner: Hashable, job: Job) -> bool:
         with self._changed:
-            if not self._has_ended:
-                queue.put(owner, job)
-                self._changed.notify()
-            return not self._has_ended
+            if self._has_ended:
+                job.close()
+                return False
+            queue.put(owner, job)
+            self._changed.notify()
+            return True
 
     @property
     def is_settled(self) -> bool:
@@ -255,7 +258,7 @@ class Maintenance:
             return not is_busy and all(periodic.wait_s() > 0 for periodic in self._periodic)
 
     def _wake(self) -> None:
-        """Look again at what comes round: the clock was moved. Any thread."""
+        """Look again at the periodic jobs: the clock was moved. Any thread."""
         with self._changed:
             self._changed.notify()
 
@@ -279,7 +282,8 @@ class Maintenance:
             with self._changed:
                 self._has_ended = True
                 for job in chain.from_iterable(self._queues):
-                    if job.heeds_stop:
+                    job.close()
+                    if job.ends_with_broker:
                         job.hand_over(self._loop, _ended())
 
     def _next(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
@@ -315,19 +319,21 @@ class Maintenance:
         outcome: Any
         slice_s = min(SLICE_S, ROUND_S / queue.owners)
         try:
-            is_done = job.go_on(time.monotonic() + slice_s, lambda: self._drops)
-            outcome = None
+            job.go_on(time.monotonic() + slice_s, lambda: self._drops)
         except StopIteration as end:
-            is_done, outcome = True, end.value
+            outcome = end.value
         except Exception as error:
-            is_done, outcome = True, kept(error)
+            outcome = kept(error)
         except BaseException:
             job.hand_over(self._loop, _ended())
             raise
+        else:
+            with self._changed:
+                queue.done(owner, job)
+            return
         with self._changed:
-            queue.done(owner, None if is_done else job)
-        if is_done:
-            job.hand_over(self._loop, outcome)
+            queue.done(owner)
+        job.hand_over(self._loop, outcome)
 
 
 def _ended() -> StorageError:

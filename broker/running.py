@@ -21,7 +21,7 @@ from tidelog.broker.answers import Answer, Later, Streamed, kept, outcome_of
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.turns import Turns
-from tidelog.broker.work import ANYWHERE, LEAVING, LOOP, SHORT, TURN, Lane, Stopping, Work, reader
+from tidelog.broker.work import ANYWHERE, LOOP, NEXT_TO_ANSWER, SHORT, TURN, Coro, Lane, Stopping, reader
 from tidelog.storage.errors import StorageError
 
 # How long one request is worked on by the event loop that may go on elsewhere.
@@ -54,7 +54,7 @@ class Threads(Protocol):
 
 
 def same(response: Any) -> Any:
-    """Encode nothing: whoever asked wants the response itself."""
+    """Return the response itself, not encoded."""
     return response
 
 
@@ -82,7 +82,7 @@ class Running(Later):
         self,
         threads: Threads,
         owner: Any,
-        coroutine: Work[Any],
+        coroutine: Coro[Any],
         encode: Callable[[Any], Answer | Streamed | Any] = same,
         *,
         is_large: bool = False,
@@ -148,14 +148,14 @@ class Running(Later):
             self._wait_for_later(needed)
         elif needed is TURN:
             self._wait_for_turn()
-        elif needed is LEAVING:
-            self.resolve(LEAVING)
+        elif needed is NEXT_TO_ANSWER:
+            self.resolve(NEXT_TO_ANSWER)
         else:
             self._submit(needed)
 
     def taken(self) -> Any:
         """Return the response, now that it can leave; None if more is to be waited for."""
-        if self.response is LEAVING:
+        if self.response is NEXT_TO_ANSWER:
             self.response = None
             self._go_on(None)
         return self.response
@@ -226,7 +226,7 @@ class Running(Later):
                 self._awaited.cancel()
                 self._awaited = None
                 self._coroutine.close()
-        elif self.response is LEAVING:
+        elif self.response is NEXT_TO_ANSWER:
             self._coroutine.close()
 
     # -- on a reader thread --------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """The broker's threads: none of them dies silently.
 
-Owns what becomes of a thread that was ended by what nobody expected: it is logged with everything, and the broker is
-told, which stops in order and ends with a status that is not 0. What a thread does about errors that can be expected,
-and about those of a single piece of work, is its own affair: such errors answer that piece of work, and the thread
-lives on.
+An unexpected exception that ends a thread is logged with its traceback. The broker then stops in order and exits with a
+status other than 0. Each thread handles expected errors, and those of a single piece of work, itself: they become the
+answer to that piece of work, and the thread goes on.
 """
 
 import logging
@@ -14,7 +13,7 @@ from functools import partial
 
 _log = logging.getLogger(__name__)
 
-# Is told why, by the thread that ends.
+# Called with the reason, by the thread that ends.
 Ended = Callable[[str], None]
 
 

@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused, error_code
-from tidelog.broker.maintenance import Task
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicIsGrowing, TopicNamesCollide
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.config.errors import ConfigError
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import without_frames
@@ -40,43 +40,42 @@ A = TypeVar("A")
 M = TypeVar("M")
 
 
-def make_many(
+async def make_many(
     broker: Broker,
     wanted: Sequence[W],
     deadline_ms: int,
     accept: Callable[[W], tuple[A, int]],
-    make: Callable[[Sequence[A]], Task[dict[str, M]]] | None,
+    make: Callable[[Sequence[A]], Coro[dict[str, M]]] | None,
     not_made: str,
-) -> Task[dict[str, M | Exception]]:
+) -> dict[str, M | Exception]:
     """Make what is asked for topics: return by name what `make` has returned for it, or what has kept it from that.
 
     `accept` returns what to make for one topic, and how many partitions that is, or raises what is wrong with it.
     Without `make` nothing is made. `not_made` says what was not done where the time was over, or the broker stops.
     """
-    yield
     times = Counter(each.name for each in wanted)
     outcomes: dict[str, M | Exception] = {}
     accepted: dict[str, A] = {}
     partitions = 0
     for number, each in enumerate({each.name: each for each in wanted}.values(), 1):
-        is_dropped = yield
         try:
-            if is_dropped:
-                raise BrokerStops(f"{not_made}, the broker stops")
+            await step()
             if broker.clock.monotonic_ms() >= deadline_ms:
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, f"not begun within timeout_ms, {not_made}")
             if times[each.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             accepted[each.name], count = accept(each)
             partitions += count
+        except Stopping:
+            outcomes[each.name] = BrokerStops(f"{not_made}, the broker stops")
         except _REFUSALS as error:
             outcomes[each.name] = without_frames(error)
         if make is not None and accepted and (partitions >= MADE_AT_ONCE or number == len(times)):
-            if (yield):
-                stops = BrokerStops(f"{not_made}, the broker stops")
-                outcomes |= dict.fromkeys(accepted, stops)
-            else:
-                outcomes |= yield from make(list(accepted.values()))
+            try:
+                await step()
+                outcomes |= await make(list(accepted.values()))
+            except Stopping:
+                outcomes |= dict.fromkeys(accepted, BrokerStops(f"{not_made}, the broker stops"))
             accepted, partitions = {}, 0
     return outcomes
 

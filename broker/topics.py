@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
-from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.topic_rules import (
     BrokerStops,
@@ -29,6 +28,7 @@ from tidelog.broker.topic_rules import (
     metric_name,
     record_problem,
 )
+from tidelog.broker.work import all_of, turn
 from tidelog.config import stored
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_COPY
@@ -308,9 +308,9 @@ class Topics:
         if others:
             raise TopicNamesCollide(name, min(others))
 
-    def create(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
+    async def create(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
         """Create one topic, as `create_all` does, and raise what has kept it from being created."""
-        outcome = (yield from self.create_all([NewTopic(name, partitions, options)])).pop(name)
+        outcome = (await self.create_all([NewTopic(name, partitions, options)])).pop(name)
         try:
             if isinstance(outcome, Exception):
                 raise outcome
@@ -318,7 +318,7 @@ class Topics:
         finally:
             del outcome  # An error that is raised must not be held by a frame that it holds.
 
-    def create_all(self, wanted: Sequence[NewTopic]) -> Task[dict[str, Topic | Exception]]:
+    async def create_all(self, wanted: Sequence[NewTopic]) -> dict[str, Topic | Exception]:
         """Create topics, durably, by one change of the catalogue and one sync for all: a step for each partition.
 
         Return each by its name, or what has kept it from being created: TopicExists, TopicNamesCollide, ConfigError,
@@ -334,12 +334,12 @@ class Topics:
                     outcomes[new.name] = without_frames(error)
             for creation in creations:
                 with _noting_failure([creation]):
-                    yield from self._delete_leftovers(creation.record.name)
+                    await self._delete_leftovers(creation.record.name)
             begun = _not_failed(creations)
             with _noting_failure(begun):
                 self._catalog.add_topics([creation.record for creation in begun])
-            yield from self._make_all(_not_failed(begun))
-            yield from self._take_back([each for each in creations if each.failure is not None])
+            await self._make_all(_not_failed(begun))
+            await self._take_back([each for each in creations if each.failure is not None])
             for each in creations:
                 outcomes[each.record.name] = each.failure or self._finish(each)
         finally:
@@ -357,31 +357,31 @@ class Topics:
         self._take_name(new.name)
         return _Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
 
-    def _delete_leftovers(self, name: str) -> Task[None]:
+    async def _delete_leftovers(self, name: str) -> None:
         """Remove what is left of an old topic, or the next start would take the new one for that."""
         if name in self._leftovers or name in self._catalog.deletions():
-            yield from self._delete_folders(name)
+            await self._delete_folders(name)
         self._leftovers.add(name)
 
-    def _make_all(self, creations: list[_Creation]) -> Task[None]:
+    async def _make_all(self, creations: list[_Creation]) -> None:
         """Make the partitions of topics, durably, or note why they were not made."""
         for number, creation in enumerate(creations):
             with _noting_failure([creation]):
                 if number:
-                    yield
+                    await turn()
                     self._check(creation)
-                yield from self._make(creation, self._logs.create)
+                await self._make(creation, self._logs.create)
         made = _not_failed(creations)
         with _noting_failure(made):
             for _ in self._logs.sync_made([log for creation in made for log in creation.made]):
-                yield
+                await turn()
                 if self.is_stopping:
                     raise BrokerStops("not made, the broker stops")
         for creation in _not_failed(made):
             with _noting_failure([creation]):
                 self._check(creation)
 
-    def _make(self, creation: _Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[None]:
+    async def _make(self, creation: _Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> None:
         """Make the partitions of a topic that are not there yet; nothing of them is synced."""
         record = creation.record
         for index in range(creation.first, record.partitions):
@@ -390,7 +390,7 @@ class Topics:
             is_new = log is None
             if log is None:
                 if index > creation.first:
-                    yield
+                    await turn()
                 self._check(creation)
                 log = make(record.name, index, record.id, creation.config)
             if log.unopened is None:
@@ -449,7 +449,7 @@ class Topics:
         if not alike:
             del self._by_metric_name[metric_name(name)]
 
-    def _take_back(self, failed: list[_Creation]) -> Task[None]:
+    async def _take_back(self, failed: list[_Creation]) -> None:
         """Take back what was made of topics that could not be created; what cannot be, the next of that name does."""
         stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
         if stopped:
@@ -459,7 +459,7 @@ class Topics:
         for name in (each.record.name for each in failed if each.record.name not in stopped):
             try:
                 self._catalog.remove_topic(name)
-                yield from self._delete_folders(name)
+                await self._delete_folders(name)
             except (StorageError, BrokerStops) as error:
                 if self._troubles.begin(_HALF_MADE, ""):
                     _log.warning(
@@ -469,7 +469,7 @@ class Topics:
                         str(error),
                     )
 
-    def alter(self, topic: Topic, options: dict[str, str]) -> Task[None]:
+    async def alter(self, topic: Topic, options: dict[str, str]) -> None:
         """Have a topic go by these options of its own and no others, durably. Maintenance thread only.
 
         A step for each partition; before the first it is in the catalogue. Raises ConfigError, StorageError.
@@ -479,7 +479,7 @@ class Topics:
         changed = {name for name, _ in config.overrides.items() ^ topic.config.overrides.items()}
         record = TopicRecord(topic.name, topic.id, len(topic.partitions), dict(config.overrides))
         self._remake(Topic(record, config, topic.partitions))
-        yield from self._apply(topic.id)
+        await self._apply(topic.id)
         values = " ".join(f"{name}={config.overrides.get(name, 'default')}" for name in sorted(changed))
         _log.info("options changed topic=%s %s", topic.name, values or "none")
         _tell_inert(self._made_by_id.get(topic.id), changed)
@@ -498,7 +498,7 @@ class Topics:
             )
         return config
 
-    def change_defaults(self, defaults: TopicConfig) -> Task[None]:
+    async def change_defaults(self, defaults: TopicConfig) -> None:
         """Have topics go by other defaults of the broker: a step for each partition. Maintenance thread only."""
         self._defaults = defaults
         for topic_id in list(self._made_by_id):
@@ -508,12 +508,12 @@ class Topics:
                 if config != topic.config:
                     record = TopicRecord(topic.name, topic.id, len(topic.partitions), topic.options)
                     self._remake(Topic(record, config, topic.partitions))
-                    yield from self._apply(topic_id)
+                    await self._apply(topic_id)
 
     def _remake(self, topic: Topic) -> None:
         self._made[topic.name] = self._made_by_id[topic.id] = topic
 
-    def _apply(self, topic_id: bytes) -> Task[None]:
+    async def _apply(self, topic_id: bytes) -> None:
         """Have the logs of a topic go by its options, and requests find it as it is now.
 
         Those of the moment, at each step: they may change again meanwhile, and the topic go.
@@ -525,9 +525,9 @@ class Topics:
                 return
             topic.partitions[number].log.update_config(topic.config)
             number += 1
-            yield
+            await turn()
 
-    def grow_all(self, wanted: Sequence[tuple[Topic, int]]) -> Task[dict[str, Exception | None]]:
+    async def grow_all(self, wanted: Sequence[tuple[Topic, int]]) -> dict[str, Exception | None]:
         """Give topics more partitions, durably, by one change of the catalogue and one sync for all.
 
         A step for each partition. Return by name what has kept a topic from growing: TopicIsGrowing, where it was given
@@ -552,8 +552,8 @@ class Topics:
             with _noting_failure(growths):
                 partitions = {each.record.name: each.record.partitions for each in growths}
                 self._catalog.set_partitions(partitions)
-            yield from self._make_all(_not_failed(growths))
-            yield from self._take_partitions_back([each for each in growths if each.failure is not None])
+            await self._make_all(_not_failed(growths))
+            await self._take_partitions_back([each for each in growths if each.failure is not None])
             for growth in growths:
                 outcomes[growth.record.name] = growth.failure
                 if growth.failure is None:
@@ -562,7 +562,7 @@ class Topics:
             self._growing -= {growth.record.id for growth in growths}
         return outcomes
 
-    def _take_partitions_back(self, failed: list[_Creation]) -> Task[None]:
+    async def _take_partitions_back(self, failed: list[_Creation]) -> None:
         """Remove partitions that were made and are not served; what cannot be, the next start serves."""
         for growth in failed:
             name = growth.record.name
@@ -570,7 +570,7 @@ class Topics:
                 continue
             try:
                 self._catalog.set_partitions({name: growth.first})
-                yield from self._logs.delete_topic(name, growth.first)
+                await all_of(self._logs.delete_topic(name, growth.first))
             except StorageError as error:
                 _log.warning(
                     "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",
@@ -578,7 +578,7 @@ class Topics:
                     str(error),
                 )
 
-    def delete(self, topic: Topic) -> Task[None]:
+    async def delete(self, topic: Topic) -> None:
         """Delete a topic and its data: a step for each of its files. Maintenance thread only. Raises StorageError.
 
         From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
@@ -598,17 +598,17 @@ class Topics:
             for partition in topic.partitions:
                 partition.log.delete()
             self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
-            yield from self._delete_folders(name)
+            await self._delete_folders(name)
         except BrokerStops as error:
             _log.info("%s", error)
         finally:
             self._deleting.discard(name)
         _log.info("topic deleted topic=%s", name)
 
-    def _delete_folders(self, name: str) -> Task[None]:
+    async def _delete_folders(self, name: str) -> None:
         self._leftovers.add(name)
         for _ in self._logs.delete_topic(name):
-            yield  # What has begun is brought to an end, but for a stop.
+            await turn()  # What has begun is brought to an end, but for a stop.
             if self.is_stopping:
                 raise BrokerStops(f"topic {name}: its files are removed by the next start, the broker stops")
         self._catalog.deletion_done(name)

@@ -1,22 +1,28 @@
-"""Requests that take more than one step, as coroutines.
+"""What a coroutine of the broker may await: requests that take more than one step, and jobs of the maintenance thread.
 
-A handler whose response is at hand returns it. Any other returns a coroutine, which reads from top to bottom; what it
-awaits says where it goes on:
+A handler whose response is at hand returns it. Any other returns a coroutine, which reads from top to bottom; each
+`await` says where it goes on:
 
-- `await loop()`: on the event loop, after other connections have had their turn where this one has had its own;
-- `await turn()`: there, after the others had their turn in any case;
-- `await anywhere()`: where it is; on a reader thread once it has had its time on the event loop;
-- `await reader(SHORT)`: on a reader thread, to wait for the disk, but not to compute for long;
-- `await reader(LONG)`: on the one reader thread that does what takes long;
-- `await later`: on the event loop, with the response that a `Later` has come to;
-- `await leaving()`: on the event loop, once the answers to the requests before it have left.
+- `await loop()`: on the event loop, after other connections had a turn if this one has used up its share;
+- `await turn()`: on the event loop, after other connections had a turn;
+- `await anywhere()`: on the same thread, or on a reader thread once its time on the event loop is used up;
+- `await reader(SHORT)`: on a reader thread, which may wait for the disk but not compute for long;
+- `await reader(LONG)`: on the one reader thread that may compute for long;
+- `await later`: on the event loop, with the response of a `Later`;
+- `await next_to_answer()`: on the event loop, once the answers to earlier requests of its connection have been sent.
 
-All but the last two return the lane that the coroutine has then. On a reader thread they raise `Stopping` where the
-broker stops: a coroutine that does not catch it is not answered. A coroutine whose client has left is closed where it
-waits, so that clean-up belongs into `finally`; but what waits for its turn on the event loop, or for a flush, is done
-to its end.
+`loop`, `anywhere` and `reader` return the lane that the coroutine is in from then on. On a reader thread they raise
+`Stopping` if the broker stops; a coroutine that does not catch it sends no answer. When its client leaves, a coroutine
+is closed where it waits, so clean-up belongs into `finally`. Two waits are not cut short: for a turn on the event loop,
+and for a flush.
 
-Owns what a coroutine may await and how long its steps may take; `running` drives it. Knows nothing of threads.
+A job of the maintenance thread is a coroutine, too. It stays on that thread, and awaits one of these before each step:
+
+- `await step()`: after other jobs had a turn; raises `Stopping` if the broker stops or the client has left;
+- `await turn()`: the same, but never raises: what has begun is completed;
+- `await all_of(steps)`: run a generator of the storage to its end, with a `turn` at each `yield`.
+
+`running` and `maintenance` drive these coroutines. This module knows nothing of threads.
 """
 
 import types
@@ -48,70 +54,88 @@ LOOP, ANYWHERE, SHORT, LONG = Lane
 # What a step may read, by its lane.
 SOURCES: Final = {LOOP: WARM, SHORT: WAITING, LONG: PATIENT}
 
-# A coroutine that awaits nothing else; `Work[T]` comes to a T.
-Work = Coroutine[Any, Any, T]
+# A coroutine that awaits nothing but what this module offers, and returns a T.
+Coro = Coroutine[Any, Any, T]
 
-# What may be held by all work that has begun and waits for its turn. What holds more gives way to nobody: so there is
-# one such at a time.
+# A bound on the memory of long work that has begun and waits for its turn. Beyond it the work under way runs to its end
+# without giving others a turn, so that no more work begins.
 HELD_BYTES_MAX = 64 << 20
 
-# Of small things, some microseconds each, so many are made in a step.
+# Items of some microseconds each that are processed in one step.
 MANY = 1000
 
 
-# What a coroutine yields for its next turn, or to be the next to leave.
-TURN: Final = object()
-LEAVING: Final = object()
+# What `turn`, `step` and `next_to_answer` yield. A plain generator that yields nothing asks for a turn.
+TURN: Final = None
+STEP: Final = object()
+NEXT_TO_ANSWER: Final = object()
 
 
 class Stopping(Exception):
-    """The broker stops: nothing more is done of a request."""
+    """The broker stops, or nobody waits for the answer any more."""
 
 
 @types.coroutine
 def loop() -> Generator[Lane, Lane, Lane]:
-    """Go on on the event loop, some microseconds at a time."""
+    """Continue on the event loop, for some microseconds."""
     return (yield LOOP)
 
 
 @types.coroutine
-def turn() -> Generator[object, Lane, None]:
-    """Go on on the event loop after the other connections had their turn."""
+def turn() -> Generator[None, Any, None]:
+    """Continue on the same thread after others had a turn."""
     yield TURN
 
 
 @types.coroutine
+def step() -> Generator[object, Any, None]:
+    """Continue on the maintenance thread after others had a turn, or raise Stopping."""
+    yield STEP
+
+
+async def all_of(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end, with a turn for others at each `yield`; return what it returns."""
+    try:
+        while True:
+            next(steps)
+            await turn()
+    except StopIteration as end:
+        made: T = end.value
+        return made
+
+
+@types.coroutine
 def anywhere() -> Generator[Lane, Lane, Lane]:
-    """Go on here, or on a reader thread once the event loop has done enough."""
+    """Continue here, or on a reader thread once the time on the event loop is used up."""
     return (yield ANYWHERE)
 
 
 @types.coroutine
 def reader(lane: Lane) -> Generator[Lane, Lane, Lane]:
-    """Go on on a reader thread, in the lane SHORT or LONG."""
+    """Continue on a reader thread, in the lane SHORT or LONG."""
     return (yield lane)
 
 
 @types.coroutine
-def leaving() -> Generator[object, None, None]:
-    """Go on when the answers before this one have left: what is read from now on is not held for long."""
-    yield LEAVING
+def next_to_answer() -> Generator[object, None, None]:
+    """Continue when earlier answers have been sent: what is read from now on is not held for long."""
+    yield NEXT_TO_ANSWER
 
 
-async def come(form: "T | Coroutine[Any, Any, T] | Later") -> T:
-    """Return the response that a handler has returned, or that what it has returned comes to."""
+async def maybe_await(form: "T | Coroutine[Any, Any, T] | Later") -> T:
+    """Return the response that a handler has returned, awaited if it is not at hand."""
     response: T = await form if isinstance(form, Later | Coroutine) else form
     return response
 
 
-async def wherever(make: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]:
-    """Return what `make` makes in the first lane, from this one on, where it can be done, and which that was.
+async def in_first_lane(call: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]:
+    """Call a function in this lane, or else in the next one that allows what it does; return its result and that lane.
 
-    It raises NotInMemory or TakesLong for what is not done in its lane.
+    It raises NotInMemory or TakesLong for what its lane does not allow.
     """
     while True:
         try:
-            return make(lane), lane
+            return call(lane), lane
         except NotInMemory:
             needed = SHORT
         except TakesLong:
@@ -120,32 +144,31 @@ async def wherever(make: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]:
         lane = await reader(needed)
 
 
-async def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> list[T]:
-    """Make something of each of what may be many, a thousand at a time."""
-    made: list[T] = []
-    for first in range(0, len(things), MANY):
-        await (anywhere() if len(things) <= MANY else reader(LONG))
-        made += map(make, things[first : first + MANY])
-    return made
+async def map_in_chunks(call: Callable[[P], T], items: Sequence[P]) -> list[T]:
+    """Return the result of a call for each of what may be many items, a thousand at a time."""
+    results: list[T] = []
+    for first in range(0, len(items), MANY):
+        await (anywhere() if len(items) <= MANY else reader(LONG))
+        results += map(call, items[first : first + MANY])
+    return results
 
 
-class Held:
-    """How many bytes work holds that has begun, and waits for its turn. One thread's: that of the lane LONG."""
+class MemoryInUse:
+    """The memory of long work that has begun and waits for its turn. Used by the thread of the lane LONG alone."""
 
     __slots__ = ("total_bytes",)
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.total_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Tell whether so much is held that what is under way goes on to its end, and gives no turn to others."""
+        """Whether the work under way runs to its end, without giving others a turn."""
         return self.total_bytes > HELD_BYTES_MAX
 
 
-async def stepwise(steps: Steps[T], held: Held) -> T:
-    """Make steps that take long, and give way to others between two."""
+async def run_steps(steps: Steps[T], held: MemoryInUse) -> T:
+    """Run steps that take long on a reader thread, with a turn for others after each."""
     await reader(LONG)
     holds_bytes = 0
     try:
@@ -161,7 +184,7 @@ async def stepwise(steps: Steps[T], held: Held) -> T:
         held.total_bytes -= holds_bytes
 
 
-def keep_few(things: list[Any], most: int) -> None:
-    """Drop what is beyond, a thousand at a time: other threads get no turn while objects are freed at once."""
-    while len(things) > most:
-        del things[max(most, len(things) - MANY) :]
+def truncate(items: list[Any], length: int) -> None:
+    """Shorten a list, a thousand items at a time: no other thread runs while objects are freed at once."""
+    while len(items) > length:
+        del items[max(length, len(items) - MANY) :]

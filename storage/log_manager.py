@@ -57,7 +57,7 @@ FLUSHED_AT_ONCE = 100
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Steps = Generator[None, bool | None, T]
+Steps = Generator[None, None, T]
 
 
 class LogManager:

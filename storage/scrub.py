@@ -35,7 +35,7 @@ class Scrubber:
         self._pass: Iterator[int] | None = None
         self._troubles = Troubles()
 
-    def round(self) -> Generator[None, bool | None, bool]:
+    def round(self) -> Generator[None, None, bool]:
         """Read what is due in a second, a block a step; return whether that was the end of all segments."""
         left = self._rate
         while left > 0:

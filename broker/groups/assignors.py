@@ -6,17 +6,17 @@ The order of members is that of their ids, so that the same question has the sam
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple, TypeVar
 
+from tidelog.broker.work import step
 from tidelog.protocol.records.steps import at_once
 
 __all__ = [
     "ASSIGNORS",
     "Assignment",
     "Assignor",
-    "Steps",
     "Wanting",
     "effort",
     "in_steps",
@@ -40,8 +40,6 @@ class Wanting(NamedTuple):
 Members = Mapping[str, Wanting]
 Counts = Mapping[bytes, int]  # of partitions, by topic
 Assignor = Callable[[Members, Counts], dict[str, Assignment]]
-# Yields between steps of some milliseconds, and returns what each is to read.
-Steps = Generator[None, None, dict[str, Assignment]]
 
 
 def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
@@ -67,23 +65,13 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
 
 def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
     """Give each member as many partitions as any other, of all topics together, as far as subscriptions allow."""
-    return at_once(_uniform_in_steps(members, counts))
+    return at_once(_uniform(members, counts))
 
 
-def in_steps(
-    name: str, members: Members, counts: Counts
-) -> Generator[None, bool | None, dict[str, Assignment] | None]:
-    """Run an assignor by its name; each step is sent whether to stop there, and then None is returned."""
-    if name != "uniform":
-        return None if (yield) else ASSIGNORS[name](members, counts)
-    steps = _uniform_in_steps(members, counts)
-    while not (yield):
-        try:
-            next(steps)
-        except StopIteration as end:
-            assignment: dict[str, Assignment] = end.value
-            return assignment
-    return None
+async def in_steps(name: str, members: Members, counts: Counts) -> dict[str, Assignment]:
+    """Run an assignor by its name, some milliseconds a step."""
+    await step()
+    return await _uniform(members, counts) if name == "uniform" else ASSIGNORS[name](members, counts)
 
 
 def effort(name: str, members: Members, counts: Counts) -> int:
@@ -96,12 +84,11 @@ def effort(name: str, members: Members, counts: Counts) -> int:
     return effort
 
 
-def _uniform_in_steps(members: Members, counts: Counts) -> Steps:
+async def _uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
     there = {each.topics: frozenset(filter(counts.get, each.topics)) for each in members.values()}
     wanted = {member_id: there[each.topics] for member_id, each in members.items()}
     if len(set(there.values())) > 1:
-        return (yield from _Balance(wanted).steps(members, counts))
-    yield
+        return await _Balance(wanted).share_out(members, counts)
     topics = next(iter(wanted.values()), frozenset())
     has = {member_id: _of_topics(each.has, topics) for member_id, each in members.items()}
     everything = ((topic, index) for topic in sorted(topics) for index in range(counts[topic]))
@@ -166,21 +153,21 @@ class _Balance:
         # By topic and member, the partitions that it has; members without any are left out.
         self._held: dict[bytes, dict[str, set[int]]] = {}
 
-    def steps(self, members: Members, counts: Counts) -> Steps:
-        """Share out, and return what each has; a step takes some milliseconds."""
+    async def share_out(self, members: Members, counts: Counts) -> dict[str, Assignment]:
+        """Return what each has; a step takes some milliseconds."""
         subscribers: dict[bytes, list[str]] = {}
         for member_id in self._load:
-            yield
+            await step()
             for topic in self._wanted[member_id]:
                 subscribers.setdefault(topic, []).append(member_id)
         self._held = {topic: {} for topic in subscribers}
         taken: dict[bytes, set[int]] = {topic: set() for topic in subscribers}
         for member_id in self._load:
-            yield
+            await step()
             self._keep(member_id, members[member_id].has, counts, taken)
         # Where there is least choice first.
         for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
-            yield
+            await step()
             self._give(topic, subscribers[topic], set(range(counts[topic])) - taken[topic])
         has_moved = True
         while has_moved:
@@ -189,7 +176,7 @@ class _Balance:
             for member_id in sorted(self._load, key=self._load.__getitem__):
                 # Let each that has less draw from those that have more.
                 while member_id not in done:
-                    yield
+                    await step()
                     reached = self._draw(member_id)
                     has_moved |= reached is None
                     # Nobody that it reaches has two more than it, so none of those that have as much can draw either.

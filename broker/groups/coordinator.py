@@ -29,12 +29,12 @@ from tidelog.broker.groups.making_room import Idle, is_idle
 from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.offsets import Committed, Expiry, GroupOffsets
 from tidelog.broker.groups.services import TURN_S, GroupError, Replies, Services
-from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topic, Topics
-from tidelog.broker.work import loop
+from tidelog.broker.work import Coro, loop
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
@@ -67,7 +67,7 @@ class Coordinator:
         timers: Timers,
         topics: Topics,
         flusher: Flusher,
-        create_topic: Callable[[str, int, dict[str, str]], Task[Topic]],
+        create_topic: Callable[[str, int, dict[str, str]], Coro[Topic]],
     ) -> None:
         self._loop = loop
         self._config = config

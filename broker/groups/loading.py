@@ -10,8 +10,8 @@ from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Entry, read
 from tidelog.broker.groups.offsets import GroupOffsets, restored
 from tidelog.broker.groups.services import Services
-from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import Topic
+from tidelog.broker.work import step
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import (
     ConsumerGroupMetadataKey,
@@ -81,26 +81,25 @@ class Loaded:
             group.restore(key, value)
 
 
-def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
+async def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Loaded:
     """Read the log, some records a step. Maintenance thread."""
     loaded = Loaded(topic_ids, services)
-    loaded.damaged = yield from read(logs, loaded.note)
+    loaded.damaged = await read(logs, loaded.note)
     return loaded
 
 
-def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services) -> Task[Loaded]:
+async def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services) -> Loaded:
     """Read the topic and make the groups, some milliseconds a step. Maintenance thread."""
-    yield
-    loaded = yield from replay([partition.log for partition in topic.partitions], topic_ids, services)
+    loaded = await replay([partition.log for partition in topic.partitions], topic_ids, services)
     loaded.groups.extend(loaded.consumer.values())
     for group_id in (loaded.classic.keys() | loaded.offsets.keys()) - loaded.consumer.keys():
-        yield
+        await step()
         classic = ClassicGroup(group_id, services)
         if (value := loaded.classic.get(group_id)) is not None:
             classic.restore(value)
         loaded.groups.append(classic)
     for group in loaded.groups:
-        yield
+        await step()
         offsets = loaded.offsets.get(group.id) or GroupOffsets()
         group.memory.made_by(_host_of(group, offsets))
         for _, _, committed in offsets:

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import ANSWER_BYTES, Flusher
-from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
 from tidelog.broker.topics import Topic, Topics
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import message_set
@@ -85,7 +86,7 @@ class GroupLog:
         clock: Clock,
         topics: Topics,
         flusher: Flusher,
-        create_topic: Callable[[str, int, dict[str, str]], Task[Topic]],
+        create_topic: Callable[[str, int, dict[str, str]], Coro[Topic]],
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -103,12 +104,11 @@ class GroupLog:
         if self.topic is None:
             await maintenance.submit(self._create(), owner=owner)
 
-    def _create(self) -> Task[None]:
-        if (yield):
-            return
-        with suppress(TopicExists):
+    async def _create(self) -> None:
+        with suppress(TopicExists, Stopping):
+            await step()
             try:
-                yield from self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
+                await self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
             except (TopicNamesCollide, StorageError, BrokerStops) as error:
                 _log.error("groups: %s could not be made error=%r", OFFSETS_TOPIC, str(error))
 
@@ -265,7 +265,7 @@ class WriteBehind:
             done(code)
 
 
-def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> Task[int]:
+async def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> int:
     """Hand all records of the topic to `note`, in order; return how many of them, or ranges of bytes, are damaged.
 
     Some records a step, on the maintenance thread. Records of a transaction are noted when it is committed.
@@ -277,8 +277,7 @@ def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> Task[int]:
         for segment, position, header in log.headers(log.log_start_offset):
             if count >= READ_AT_ONCE:
                 count = 0
-                if (yield):
-                    raise BrokerStops("groups are not loaded, the broker stops")
+                await step()
             entries: list[Entry] = []
             try:
                 entries.extend(_entries(log, header, segment.read(header.size_bytes, position, PATIENT)))
@@ -315,7 +314,6 @@ def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> Task[int]:
                 log,
                 ",".join(log.damaged),
             )
-    yield
     return damaged
 
 

@@ -18,9 +18,10 @@ from tidelog.broker.groups import topic_patterns
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members, effort, in_steps
 from tidelog.broker.groups.log import GroupLog
 from tidelog.broker.groups.memory import Memory
-from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.timers import Timer, Timers
 from tidelog.broker.topics import Topics
+from tidelog.broker.work import Coro, Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 
@@ -132,13 +133,8 @@ class Services:
         """Assign partitions to members; return None where that takes long, and `done` gets the assignments later."""
         if effort(assignor, members, counts) <= AT_ONCE:
             return ASSIGNORS[assignor](members, counts)
-
-        def take(assignments: Mapping[str, Assignment] | None) -> None:
-            if assignments is not None:  # Else the broker stops.
-                done(assignments)
-
         unchanged = {member_id: each.has for member_id, each in members.items()}
-        self._run(group_id, in_steps(assignor, members, counts), unchanged, take)
+        self._run(group_id, in_steps(assignor, members, counts), unchanged, done)
         return None
 
     def match(
@@ -151,13 +147,18 @@ class Services:
         task = topic_patterns.matches(regexes, self.topics.names() if names is None else names, most)
         self._run(group_id, task, dict.fromkeys(regexes, frozenset[str]()), done)
 
-    def _run(self, group_id: str, task: Task[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
-        """Do a task on the maintenance thread, where each group has turns of its own; `otherwise` if it fails."""
+    def _run(self, group_id: str, task: Coro[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
+        """Do a task on the maintenance thread, where each group has turns of its own; `otherwise` if it fails.
+
+        At a stop `done` is not called.
+        """
         assert self.maintenance is not None
         later = self.maintenance.submit(task, owner=group_id, for_group=True)
 
         def take() -> None:
             outcome = later.response
+            if isinstance(outcome, Stopping):
+                return
             if isinstance(outcome, Exception):
                 _log.error("groups: not done group=%r", group_id[:100], exc_info=outcome)
                 outcome = otherwise

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from tidelog.broker.maintenance import Task
+from tidelog.broker.work import step
 
 __all__ = ["matches", "problem"]
 
@@ -37,9 +37,9 @@ def problem(pattern: str) -> str | None:
     return None
 
 
-def matches(
+async def matches(
     patterns: Iterable[str], names: Sequence[str], most: int
-) -> Task[dict[str, frozenset[str] | None]]:
+) -> dict[str, frozenset[str] | None]:
     """Find the names that each pattern matches whole: some a step, `most` for all; None for a pattern with more.
 
     A pattern that cannot be taken matches none.
@@ -50,8 +50,7 @@ def matches(
         matching = array("I")
         # One that cannot be taken was stored by a broker that took it.
         for first in range(0, len(names) if problem(pattern) is None else 0, MATCHED_AT_ONCE):
-            if (yield):
-                return {}
+            await step()
             # To keep one compiled for each task meanwhile may be too much.
             fullmatch = _compiled(pattern).fullmatch
             some = enumerate(names[first : first + MATCHED_AT_ONCE], first)
@@ -61,7 +60,6 @@ def matches(
         is_too_many = len(matching) > most
         found[pattern] = None if is_too_many else matching
         most -= 0 if is_too_many else len(matching)
-    yield
     return {
         pattern: None if matching is None else frozenset(map(names.__getitem__, matching))
         for pattern, matching in found.items()

@@ -11,14 +11,12 @@ Departures from Kafka: a topic that is being given partitions already is REQUEST
 after the other. Internal topics keep their number of partitions, by which what is in them is found.
 """
 
-from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused
-from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_changes import answer_for, make_many
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
@@ -35,7 +33,7 @@ ASSIGNMENT_BYTES = 300
 
 def handle(
     session: Session, request: CreatePartitionsRequest, _version: int
-) -> Later | Work[CreatePartitionsResponse]:
+) -> Coro[CreatePartitionsResponse]:
     """Add the partitions on the maintenance thread."""
     size_bytes = sum(
         TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics
@@ -50,15 +48,15 @@ def _respond(results: list[CreatePartitionsTopicResult]) -> CreatePartitionsResp
     return CreatePartitionsResponse(results=results)
 
 
-def _grow_all(
+async def _grow_all(
     broker: Broker, request: CreatePartitionsRequest, deadline_ms: int
-) -> Task[CreatePartitionsResponse]:
+) -> CreatePartitionsResponse:
     def accept(wanted: CreatePartitionsTopic) -> tuple[tuple[Topic, int], int]:
         topic = _checked(broker, wanted)
         return (topic, wanted.count), wanted.count - len(topic.partitions)
 
     make = None if request.validate_only else broker.topics.grow_all
-    outcomes = yield from make_many(broker, request.topics, deadline_ms, accept, make, "no partitions added")
+    outcomes = await make_many(broker, request.topics, deadline_ms, accept, make, "no partitions added")
     results = []
     for name in dict.fromkeys(topic.name for topic in request.topics):
         error = outcomes.get(name)

@@ -11,10 +11,8 @@ NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, 
 options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
-from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
-from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_changes import answer_for, make_many
 from tidelog.broker.topic_rules import (
@@ -25,7 +23,7 @@ from tidelog.broker.topic_rules import (
     name_problem,
 )
 from tidelog.broker.topics import NewTopic, Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
@@ -47,9 +45,7 @@ ASSIGNMENT_BYTES = 300
 MOST_DESCRIBED = 1000
 
 
-def handle(
-    session: Session, request: CreateTopicsRequest, _version: int
-) -> Later | Work[CreateTopicsResponse]:
+def handle(session: Session, request: CreateTopicsRequest, _version: int) -> Coro[CreateTopicsResponse]:
     """Create the topics on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
@@ -62,7 +58,7 @@ def _respond(results: list[CreatableTopicResult]) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=results)
 
 
-def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> Task[CreateTopicsResponse]:
+async def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> CreateTopicsResponse:
     results = {topic.name: _success(topic.name) for topic in request.topics}
     by_metric_name: dict[str, str] = {}
     described = 0
@@ -80,7 +76,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
         return new, new.partitions
 
     make = None if request.validate_only else broker.create_topics
-    outcomes = yield from make_many(broker, request.topics, deadline_ms, accept, make, "not created")
+    outcomes = await make_many(broker, request.topics, deadline_ms, accept, make, "not created")
     for name, outcome in outcomes.items():
         if isinstance(outcome, Topic):
             results[name].topic_id = outcome.id

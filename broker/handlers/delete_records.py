@@ -12,13 +12,11 @@ Departures from Kafka: the answer waits until the new start is on disk; Kafka wr
 
 from collections.abc import Iterable
 
-from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
-from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro, Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -39,9 +37,7 @@ HIGH_WATERMARK = -1
 _Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
 
 
-def handle(
-    session: Session, request: DeleteRecordsRequest, _version: int
-) -> Later | Work[DeleteRecordsResponse]:
+def handle(session: Session, request: DeleteRecordsRequest, _version: int) -> Coro[DeleteRecordsResponse]:
     """Let the logs begin later on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
     task = _delete_all(session.broker, request.topics)
@@ -56,17 +52,16 @@ def _respond(results: list[DeleteRecordsTopicResult]) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(topics=results)
 
 
-def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> Task[DeleteRecordsResponse]:
-    yield
+async def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> DeleteRecordsResponse:
     done: _Done = []
     results = []
     for wanted in topics:
-        is_dropped = yield
-        if is_dropped:
-            results.append(_all(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        else:
-            partitions = yield from _delete(broker, wanted, done)
+        try:
+            await step()
+            partitions = await _delete(broker, wanted, done)
             results.append(DeleteRecordsTopicResult(name=wanted.name, partitions=partitions))
+        except Stopping:
+            results.append(_all(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     # Also where none was moved: an earlier request may have done so, and found no room to write it down.
     if done and not broker.save_log_starts([log for _, log, is_later in done if is_later]):
         for result, *_ in done:
@@ -74,13 +69,13 @@ def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> Task[Delete
     return DeleteRecordsResponse(topics=results)
 
 
-def _delete(
+async def _delete(
     broker: Broker, wanted: DeleteRecordsTopic, done: _Done
-) -> Task[list[DeleteRecordsPartitionResult]]:
+) -> list[DeleteRecordsPartitionResult]:
     topic = broker.topics.find(wanted.name, b"")
     results = []
     for asked in wanted.partitions:
-        yield
+        await turn()
         try:
             log = _log_of(topic, asked)
             offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset

@@ -13,13 +13,11 @@ one, for a topic that cannot be read any more.
 
 from collections.abc import Sequence
 
-from tidelog.broker.answers import Later
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
-from tidelog.broker.maintenance import Task
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro, Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -34,9 +32,7 @@ from tidelog.storage.errors import StorageError
 TOPIC_BYTES = 400
 
 
-def handle(
-    session: Session, request: DeleteTopicsRequest, version: int
-) -> Later | Work[DeleteTopicsResponse]:
+def handle(session: Session, request: DeleteTopicsRequest, version: int) -> Coro[DeleteTopicsResponse]:
     """Delete the topics on the maintenance thread."""
     wanted: Sequence[DeleteTopicState | str] = request.topics if version >= 6 else request.topic_names
     broker = session.broker
@@ -58,28 +54,27 @@ def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
     return DeleteTopicState(name=wanted, topic_id=ZERO_UUID) if isinstance(wanted, str) else wanted
 
 
-def _delete_all(
+async def _delete_all(
     broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline_ms: int, may_be_internal: bool
-) -> Task[DeleteTopicsResponse]:
-    yield
-    results, left = yield from _refuse(broker, wanted)
+) -> DeleteTopicsResponse:
+    results, left = await _refuse(broker, wanted)
     for state in left:
-        is_dropped = yield
-        if is_dropped:
+        try:
+            await step()
+            results.append(await _delete(broker, state, deadline_ms, may_be_internal))
+        except Stopping:
             results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
-        else:
-            results.append((yield from _delete(broker, state, deadline_ms, may_be_internal)))
     return DeleteTopicsResponse(responses=results)
 
 
-def _refuse(
+async def _refuse(
     broker: Broker, wanted: Sequence[DeleteTopicState | str]
-) -> Task[tuple[list[DeletableTopicResult], list[DeleteTopicState]]]:
+) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
     """Return the answers for what does not say which topic to delete (as Kafka's ControllerApis), and the rest."""
     refused = []
     by_topic: dict[bytes | str, list[DeleteTopicState]] = {}
     for state in map(_state, wanted):
-        yield
+        await turn()
         if state.name is None and state.topic_id == ZERO_UUID:
             refused.append(
                 _result(state, None, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -92,7 +87,7 @@ def _refuse(
             meant = topic.id if topic else state.topic_id if state.name is None else state.name
             by_topic.setdefault(meant, []).append(state)
     for states in by_topic.values():
-        yield
+        await turn()
         if len(states) > 1:
             name = next((state.name for state in states if state.name is not None), None)
             topic_id = max(state.topic_id for state in states)
@@ -102,9 +97,9 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _delete(
+async def _delete(
     broker: Broker, wanted: DeleteTopicState, deadline_ms: int, may_be_internal: bool
-) -> Task[DeletableTopicResult]:
+) -> DeletableTopicResult:
     topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if broker.clock.monotonic_ms() >= deadline_ms:
@@ -123,7 +118,7 @@ def _delete(
         message = f"{topic.name} is internal: its deletion would delete all groups; use DeleteGroups for single groups"
         return _result(wanted, topic, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     try:
-        yield from broker.topics.delete(topic)
+        await broker.topics.delete(topic)
     except StorageError as error:
         return _result(wanted, topic, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return _result(wanted, topic, ErrorCode.NONE, None)

@@ -12,7 +12,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, anywhere, made_of_many, reader
+from tidelog.broker.work import LONG, anywhere, map_in_chunks, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -43,7 +43,7 @@ async def handle(
     """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
     broker = session.broker
     if _is_bad_cursor(request):
-        refused = await made_of_many(
+        refused = await map_in_chunks(
             lambda asked: _failed(asked.name, ErrorCode.INVALID_REQUEST, NOT_ASKED), request.topics
         )
         return DescribeTopicPartitionsResponse(topics=refused)

@@ -8,7 +8,7 @@ RESOURCE_NOT_FOUND, one that stands twice DUPLICATE_RESOURCE, as Kafka does.
 from collections import Counter
 
 from tidelog.broker.session import Session
-from tidelog.broker.work import LONG, MANY, anywhere, made_of_many, reader
+from tidelog.broker.work import LONG, MANY, anywhere, map_in_chunks, reader
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -24,7 +24,7 @@ async def handle(
     users = request.users or []
     await (anywhere() if len(users) <= MANY else reader(LONG))
     times = Counter(user.name for user in users)
-    results = await made_of_many(_result, list(times.items()))
+    results = await map_in_chunks(_result, list(times.items()))
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE, error_message=None, results=results
     )

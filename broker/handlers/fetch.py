@@ -21,7 +21,7 @@ that Kafka wrote, `read_committed` gives the records of aborted and open transac
 The import and the start of the broker warn of such a log.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -35,21 +35,22 @@ from tidelog.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, InSession, O
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Waiters
+from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
 from tidelog.broker.work import (
     LONG,
     LOOP,
     SHORT,
     SOURCES,
+    Coro,
     Lane,
+    MemoryInUse,
     Stopping,
-    Work,
     anywhere,
-    come,
-    leaving,
+    in_first_lane,
     loop,
+    maybe_await,
+    next_to_answer,
     reader,
-    wherever,
 )
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -61,7 +62,6 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import converted
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
@@ -111,7 +111,7 @@ def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
     return request
 
 
-def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Work[FetchResponse]:
+def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Coro[FetchResponse]:
     """Answer now, or wait for more."""
     broker = session.broker
     asked: InSession | Opening | None = None
@@ -122,73 +122,33 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
         asked = found
     elif version < BATCHES_SINCE:
         _turn(request)
-    if asked is not None and not asked.news:  # as in most polls: nobody looks for anything then
-        waits = request.min_bytes > 0 and request.max_wait_ms > 0
-        if not waits:
-            return asked.answer([])
-        return _wait(broker, request, version, asked, _parked(broker, request, asked, None))
     fetch = _Fetch(broker, request, version, asked)
-    if fetch.looks_at_once(broker, request, version):
-        if not fetch.is_enough(request):
-            return _wait(broker, request, version, asked, _parked(broker, request, asked, fetch))
-        if fetch.is_in_memory():
-            return fetch.answer()
-        return fetch.load()
-    return _look(broker, request, version, asked, fetch)
+    is_looked_at = fetch.looks_at_once()
+    if is_looked_at and fetch.is_enough and fetch.is_in_memory():
+        return fetch.answer()
+    return _answer(fetch, is_looked_at)
 
 
-async def _look(
-    broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None, fetch: "_Fetch"
-) -> FetchResponse:
-    """Look at all partitions; answer what they have, or wait for more."""
-    while True:
-        await fetch.look(broker, request, version)
-        if fetch.is_enough(request):
-            return await fetch.load()
-        await loop()
-        if not fetch.has_more:  # since: a waiter would not be told of that
+async def _answer(fetch: "_Fetch", is_looked_at: bool) -> FetchResponse:
+    """Look at all partitions unless that is done; answer what they have, or wait for more and answer that."""
+    while not is_looked_at:
+        await fetch.look()
+        if fetch.is_enough:
             break
-        fetch = _Fetch(broker, request, version, asked)
-    waiter = _parked(broker, request, asked, fetch)
-    del fetch  # What it has found is not held while it waits.
-    return await _wait(broker, request, version, asked, waiter)
-
-
-async def _wait(
-    broker: Broker,
-    request: FetchRequest,
-    version: int,
-    asked: InSession | Opening | None,
-    waiter: FetchWaiter,
-) -> FetchResponse:
-    """Wait for more than a fetch has found; then answer what there is."""
-    await waiter
+        await loop()
+        is_looked_at = not fetch.has_more  # since: a waiter would not be told of that
+        if not is_looked_at:
+            fetch = fetch.again()
+    if fetch.is_enough:
+        return await fetch.load()
+    await fetch.park()
     # What there is then is read when the answers before it have left.
-    await leaving()
-    if asked is not None and not asked.news:
-        return await come(asked.answer([]))
-    fetch = _Fetch(broker, request, version, asked)
-    await fetch.look(broker, request, version)
+    await next_to_answer()
+    if fetch.has_no_news:
+        return await maybe_await(fetch.answer())
+    fetch = fetch.again()
+    await fetch.look()
     return await fetch.load()
-
-
-def _parked(
-    broker: Broker, request: FetchRequest, asked: InSession | Opening | None, fetch: "_Fetch | None"
-) -> FetchWaiter:
-    """Park a fetch on what it has looked for, if that is anything."""
-    missing_bytes, weight_bytes = request.min_bytes, PARKED_WEIGHT_BYTES
-    places: Sequence[Waiters] = ()
-    if fetch is not None:
-        missing_bytes -= fetch.size_bytes
-        places = [partition.waiters for partition, _, _ in fetch.pieces]
-        if len(places) > 1:
-            # The largest leaves room for another request: a connection that takes none does not see its client leave.
-            weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
-    size = 0 if asked is None else asked.size
-    waiter = FetchWaiter(broker.parked, places, missing_bytes, request.max_wait_ms, True, weight_bytes, size)
-    if asked is not None:
-        asked.wait(waiter)
-    return waiter
 
 
 def _in_session(
@@ -225,157 +185,22 @@ def _turned(items: list[T], chance: int) -> list[T]:
     return items[start:] + items[:start]
 
 
-class _Fetch:
-    """One pass over the partitions of a fetch: what it found, which makes its response.
+class _Converting:
+    """The conversions for one fetch. The reader thread of the lane LONG."""
 
-    What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
-    """
+    def __init__(self, held: MemoryInUse) -> None:
+        """Begin; `held` counts what is held meanwhile."""
+        self._held = held
+        self._holds_bytes = 0
+        self._ends_s = monotonic() + CONVERTS_S
 
-    __slots__ = (
-        "_conversion",
-        "_converts_until_s",
-        "_held",
-        "_holds_bytes",
-        "_isolation_level",
-        "_left_bytes",
-        "_magic",
-        "_topics",
-        "asked",
-        "failed",
-        "pieces",
-        "size_bytes",
-    )
+    @property
+    def is_time_over(self) -> bool:
+        """Whether a fetch that has something to answer is to convert no more."""
+        return monotonic() > self._ends_s
 
-    def __init__(
-        self, broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None = None
-    ) -> None:
-        """Begin a pass; `asked` says what is looked at in a session, and what becomes of it. Event loop."""
-        if asked is not None:
-            asked.wanted(request)
-        self.asked = asked
-        self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-        self._magic = MAGIC
-        if version < BATCHES_SINCE:
-            self._left_bytes = min(self._left_bytes, CONVERTED_BYTES_MAX)
-            self._magic = 1 if version >= V1_SINCE else 0
-            self._converts_until_s = monotonic() + CONVERTS_S
-        self._isolation_level = request.isolation_level
-        self._topics: list[FetchableTopicResponse] = []
-        # What is to be converted for the partition that was looked at last, the end of what could be read before.
-        self._conversion: tuple[Partition, int, Iterator[bytearray | FileSlice]] | None = None
-        self._held, self._holds_bytes = broker.held, 0
-        # Of each partition that was read: the end of what could be, before it was, and the answer for it.
-        self.pieces: list[tuple[Partition, int, PartitionData]] = []
-        self.size_bytes = 0
-        self.failed = False
-
-    def looks_at_once(self, broker: Broker, request: FetchRequest, version: int) -> bool:
-        """Look at one partition at most, if that takes neither the disk nor long; tell whether it was done."""
-        topics = request.topics
-        if len(topics) != 1 or len(topics[0].partitions) != 1:
-            return not topics
-        wanted = topics[0]
-        topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
-        try:
-            answer = self._look_at(topic, wanted.partitions[0], version, LOOP)
-        except (NotInMemory, TakesLong):
-            return False
-        self._topics = [
-            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
-        ]
-        return True
-
-    async def look(self, broker: Broker, request: FetchRequest, version: int) -> None:
-        """Look at each partition of the request, which is to be the one that this was made for."""
-        try:
-            await self._look(broker, request, version)
-        finally:
-            if self._holds_bytes:
-                self._held.total_bytes -= self._holds_bytes
-
-    async def _look(self, broker: Broker, request: FetchRequest, version: int) -> None:
-        count = 0
-        for wanted in request.topics:
-            topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
-            answers = []
-            for want in wanted.partitions:
-                try:
-                    if count % STEP_PARTITIONS == 0:
-                        lane = await anywhere()
-                    count += 1
-                    answer, lane = await wherever(partial(self._look_at, topic, want, version), lane)
-                    if self._conversion is not None:
-                        answer = await self._convert(answer, *self._conversion)
-                except Stopping:
-                    partition = topic.partition(want.partition) if topic else None
-                    answer = self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
-                answers.append(answer)
-            self._topics.append(
-                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
-            )
-
-    def _look_at(self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane) -> PartitionData:
-        """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
-        partition = topic.partition(want.partition) if topic else None
-        if partition is None or topic is None:
-            return self._failure(want.partition, missing(topic, version >= IDS_SINCE))
-        if version < ZSTD_SINCE and topic.config.compression_type == "zstd":
-            return self._failure(want.partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, partition)
-        if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
-            return self._failure(want.partition, problem)
-        return self._read(partition, want, lane)
-
-    def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
-        log = partition.log
-        level = self._isolation_level
-        answer = PartitionData(
-            partition_index=want.partition,
-            error_code=NO_ERROR,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if level == READ_COMMITTED else None,
-            records=EMPTY,
-        )
-        if want.last_fetched_epoch >= 0 and log.unopened is None:
-            epoch, end_offset = log.epochs.end_of(want.last_fetched_epoch, log.log_end_offset)
-            if epoch < 0:
-                return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
-            if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
-                # KIP-595: what the reader last saw is not in this log; it must cut back to here.
-                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                self.failed = True
-                return answer
-        end = log.readable_end(level)
-        most_bytes, left_bytes = want.partition_max_bytes, self._left_bytes
-        if most_bytes > left_bytes:
-            most_bytes = left_bytes
-        try:
-            if self._magic != MAGIC and lane is LONG:
-                if self.size_bytes and (most_bytes <= 0 or monotonic() > self._converts_until_s):
-                    return answer
-                steps = converted.steps(log, want.fetch_offset, self._magic, most_bytes, not self.size_bytes)
-                self._conversion = partition, end, steps
-                return answer
-            records = log.read(want.fetch_offset, most_bytes, not self.size_bytes, SOURCES[lane])
-            if records.length and self._magic != MAGIC:
-                raise TakesLong(f"{log}: offset {want.fetch_offset} may have to be converted")
-        except (StorageError, RecordsError) as error:
-            return self._failure(want.partition, error_code(error), partition)
-        length = records.length
-        if length:
-            answer.records = records
-            self.size_bytes += length
-            # Below 0 where the first batch is larger than all that was asked for.
-            self._left_bytes = left_bytes - length
-        self.pieces.append((partition, end, answer))
-        return answer
-
-    async def _convert(
-        self, answer: PartitionData, partition: Partition, end: int, steps: Iterator[bytearray | FileSlice]
-    ) -> PartitionData:
-        """Put records of an older format into an answer, step by step."""
-        self._conversion = None
+    async def run(self, steps: Iterator[bytearray | FileSlice]) -> bytearray | FileSlice:
+        """Return the records that the steps make; where the broker stops, those made by then, if any."""
         if not self._holds_bytes:
             self._holds_bytes = CONVERTING_BYTES
             self._held.total_bytes += CONVERTING_BYTES
@@ -392,16 +217,175 @@ class _Fetch:
         except Stopping:
             if not records:
                 raise
+        return records
+
+    def end(self) -> None:
+        """Hold nothing any more."""
+        self._held.total_bytes -= self._holds_bytes
+
+
+class _Fetch:
+    """One pass over the partitions of a fetch: what it found, which makes its response.
+
+    What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_broker",
+        "_failed",
+        "_left_bytes",
+        "_pieces",
+        "_request",
+        "_size_bytes",
+        "_topics",
+        "_version",
+    )
+
+    def __init__(
+        self, broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None = None
+    ) -> None:
+        """Begin a pass; `asked` says what is looked at in a session, and what becomes of it. Event loop."""
+        if asked is not None:
+            asked.wanted(request)
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self._asked = asked
+        self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        if version < BATCHES_SINCE:
+            self._left_bytes = min(self._left_bytes, CONVERTED_BYTES_MAX)
+        self._topics: list[FetchableTopicResponse] = []
+        # Of each partition that was read: the end of what could be, before it was, and the answer for it.
+        self._pieces: list[tuple[Partition, int, PartitionData]] = []
+        self._size_bytes = 0
+        self._failed = False
+
+    def again(self) -> "_Fetch":
+        """Begin another pass for the same request."""
+        return _Fetch(self._broker, self._request, self._version, self._asked)
+
+    def looks_at_once(self) -> bool:
+        """Look at one partition at most, if that takes neither the disk nor long; tell whether it was done."""
+        topics = self._request.topics
+        if len(topics) != 1 or len(topics[0].partitions) != 1 or self._version < BATCHES_SINCE:
+            return not topics
+        wanted = topics[0]
+        topic = self._broker.topics.served(wanted.topic, wanted.topic_id, self._version >= IDS_SINCE)
+        try:
+            answer = self._look_at(topic, wanted.partitions[0], LOOP)
+        except (NotInMemory, TakesLong):
+            return False
+        self._topics = [
+            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
+        ]
+        return True
+
+    async def look(self) -> None:
+        """Look at each partition of the request."""
+        converting = _Converting(self._broker.held) if self._version < BATCHES_SINCE else None
+        try:
+            await self._look(converting)
+        finally:
+            if converting is not None:
+                converting.end()
+
+    async def _look(self, converting: "_Converting | None") -> None:
+        count = 0
+        for wanted in self._request.topics:
+            topic = self._broker.topics.served(wanted.topic, wanted.topic_id, self._version >= IDS_SINCE)
+            answers = []
+            for want in wanted.partitions:
+                try:
+                    if count % STEP_PARTITIONS == 0:
+                        lane = await anywhere()
+                    count += 1
+                    answer, lane = await in_first_lane(partial(self._look_at, topic, want), lane)
+                    if converting is not None and answer.records:
+                        if lane is not LONG:
+                            lane = await reader(LONG)
+                        answer = await self._convert(answer, want, converting)
+                except Stopping:
+                    partition = topic.partition(want.partition) if topic else None
+                    answer = self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
+                answers.append(answer)
+            self._topics.append(
+                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
+            )
+
+    def _look_at(self, topic: Topic | None, want: FetchPartition, lane: Lane) -> PartitionData:
+        """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
+        version = self._version
+        partition = topic.partition(want.partition) if topic else None
+        if partition is None or topic is None:
+            return self._failure(want.partition, missing(topic, version >= IDS_SINCE))
+        if version < ZSTD_SINCE and topic.config.compression_type == "zstd":
+            return self._failure(want.partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, partition)
+        if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
+            return self._failure(want.partition, problem)
+        return self._read(partition, want, lane)
+
+    def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
+        log = partition.log
+        level = self._request.isolation_level
+        answer = PartitionData(
+            partition_index=want.partition,
+            error_code=NO_ERROR,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if level == READ_COMMITTED else None,
+            records=EMPTY,
+        )
+        if want.last_fetched_epoch >= 0 and log.unopened is None:
+            epoch, end_offset = log.epochs.end_of(want.last_fetched_epoch, log.log_end_offset)
+            if epoch < 0:
+                return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
+            if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
+                # KIP-595: what the reader last saw is not in this log; it must cut back to here.
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                self._failed = True
+                return answer
+        end = log.readable_end(level)
+        most_bytes, left_bytes = want.partition_max_bytes, self._left_bytes
+        if most_bytes > left_bytes:
+            most_bytes = left_bytes
+        try:
+            records = log.read(want.fetch_offset, most_bytes, not self._size_bytes, SOURCES[lane])
         except (StorageError, RecordsError) as error:
-            return self._failure(answer.partition_index, error_code(error), partition)
-        answer.records = records
-        self.size_bytes += len(records)
+            return self._failure(want.partition, error_code(error), partition)
+        length = records.length
+        if length:
+            answer.records = records
+            self._size_bytes += length
+            # Below 0 where the first batch is larger than all that was asked for.
+            self._left_bytes = left_bytes - length
+        self._pieces.append((partition, end, answer))
+        return answer
+
+    async def _convert(
+        self, answer: PartitionData, want: FetchPartition, converting: "_Converting"
+    ) -> PartitionData:
+        """Have the records that were read for the last partition in an older format."""
+        log, length = self._pieces[-1][0].log, len(answer.records or EMPTY)
+        answer.records = EMPTY
+        self._size_bytes -= length
+        self._left_bytes += length
+        if self._size_bytes and converting.is_time_over:
+            return answer
+        most_bytes = min(want.partition_max_bytes, self._left_bytes)
+        magic = 1 if self._version >= V1_SINCE else 0
+        steps = converted.steps(log, want.fetch_offset, magic, most_bytes, not self._size_bytes)
+        try:
+            answer.records = records = await converting.run(steps)
+        except (StorageError, RecordsError) as error:
+            return self._failure(want.partition, error_code(error), self._pieces[-1][0])
+        self._size_bytes += len(records)
         self._left_bytes -= len(records)
-        self.pieces.append((partition, end, answer))
         return answer
 
     def _failure(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
-        self.failed = True
+        self._failed = True
         log = partition.log if partition else None
         return PartitionData(
             partition_index=index,
@@ -409,31 +393,55 @@ class _Fetch:
             high_watermark=log.high_watermark if log else -1,
             last_stable_offset=log.last_stable_offset if log else -1,
             log_start_offset=log.log_start_offset if log else -1,
-            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
             records=EMPTY,
         )
 
-    def is_enough(self, request: FetchRequest) -> bool:
-        """Tell whether there is something to answer, or nothing to wait for."""
+    @property
+    def is_enough(self) -> bool:
+        """Whether there is something to answer, or nothing to wait for."""
+        request, asked = self._request, self._asked
         return (
-            self.size_bytes >= request.min_bytes
-            or self.failed
+            self._size_bytes >= request.min_bytes
+            or self._failed
             or request.max_wait_ms <= 0
-            or not (self.pieces or (self.asked is not None and self.asked.size))
+            or not (self._pieces or self.has_no_news or (asked is not None and asked.size))
         )
 
     @property
+    def has_no_news(self) -> bool:
+        """Whether this is a request in a session none of whose partitions has anything new."""
+        return self._asked is not None and not self._asked.news
+
+    @property
     def has_more(self) -> bool:
-        """Tell whether a log has grown since it was read."""
-        level = self._isolation_level
-        return any(partition.log.readable_end(level) != end for partition, end, _ in self.pieces) or (
-            self.asked is not None and self.asked.has_grown
+        """Whether a log has grown since it was read."""
+        level = self._request.isolation_level
+        return any(partition.log.readable_end(level) != end for partition, end, _ in self._pieces) or (
+            self._asked is not None and self._asked.has_grown
         )
+
+    def park(self) -> FetchWaiter:
+        """Wait for more than was found; what was found is let go of."""
+        request, asked = self._request, self._asked
+        places = [partition.waiters for partition, _, _ in self._pieces]
+        self._pieces, self._topics = [], []
+        weight_bytes = PARKED_WEIGHT_BYTES
+        if len(places) > 1:
+            # The largest leaves room for another request: a connection that takes none does not see its client leave.
+            weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
+        size = 0 if asked is None else asked.size
+        missing_bytes = request.min_bytes - self._size_bytes
+        parked = self._broker.parked
+        waiter = FetchWaiter(parked, places, missing_bytes, request.max_wait_ms, True, weight_bytes, size)
+        if asked is not None:
+            asked.wait(waiter)
+        return waiter
 
     def is_in_memory(self) -> bool:
         """Read the bytes of the slices, unless they are many; tell whether none of them has to come from the disk."""
-        if self.size_bytes <= AT_ONCE_BYTES:
-            for _, _, answer in self.pieces:
+        if self._size_bytes <= AT_ONCE_BYTES:
+            for _, _, answer in self._pieces:
                 records = answer.records
                 if isinstance(records, FileSlice):
                     data = records.read_nowait()
@@ -452,21 +460,21 @@ class _Fetch:
                     await reader(SHORT)
         if is_cold:
             self._read_cold()
-        if self.asked is not None:
+        if self._asked is not None:
             await loop()
-        return await come(self.answer())
+        return await maybe_await(self.answer())
 
     def _read_cold(self) -> None:
-        if self.size_bytes <= AT_ONCE_BYTES:
-            for _, _, answer in self.pieces:
+        if self._size_bytes <= AT_ONCE_BYTES:
+            for _, _, answer in self._pieces:
                 if isinstance(answer.records, FileSlice):
                     try:
                         answer.records = answer.records.read()
                     except StorageError as error:
                         answer.records, answer.error_code = EMPTY, error_code(error)
 
-    def answer(self) -> FetchResponse | Work[FetchResponse]:
+    def answer(self) -> FetchResponse | Coro[FetchResponse]:
         """Return the response, once its bytes are in memory. Event loop."""
-        if self.asked is not None:
-            return self.asked.answer(self._topics)
+        if self._asked is not None:
+            return self._asked.answer(self._topics)
         return FetchResponse(responses=self._topics)

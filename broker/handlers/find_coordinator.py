@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from tidelog.broker.codes import NO_TRANSACTIONS
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, made_of_many
+from tidelog.broker.work import Coro, map_in_chunks
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.find_coordinator import (
     Coordinator,
@@ -39,7 +39,7 @@ SEVERAL_SINCE = 4
 
 def handle(
     session: Session, request: FindCoordinatorRequest, version: int
-) -> FindCoordinatorResponse | Work[FindCoordinatorResponse]:
+) -> FindCoordinatorResponse | Coro[FindCoordinatorResponse]:
     """Say who looks after groups."""
     if request.key_type == TRANSACTION:
         lines.log(_log, logging.WARNING, session.address, NO_TRANSACTIONS + " peer=%s", session.peer)
@@ -56,7 +56,7 @@ def handle(
 
 
 async def _all(session: Session, keys: Sequence[str], key_type: int) -> FindCoordinatorResponse:
-    found = await made_of_many(lambda key: _find(session, key, key_type), keys)
+    found = await map_in_chunks(lambda key: _find(session, key, key_type), keys)
     return FindCoordinatorResponse(coordinators=found)
 
 

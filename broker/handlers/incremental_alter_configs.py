@@ -12,11 +12,10 @@ they are while the broker runs. An internal topic keeps `cleanup.policy=compact`
 which Kafka keeps for a broker. There are no options of loggers, client metrics and groups.
 """
 
-from tidelog.broker.answers import Later
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import ItemsOf, Options, change
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -31,7 +30,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def handle(
     session: Session, request: IncrementalAlterConfigsRequest, _version: int
-) -> Later | Work[IncrementalAlterConfigsResponse]:
+) -> Coro[IncrementalAlterConfigsResponse]:
     """Change the resources on the maintenance thread."""
     return change(
         session.broker, session, request.resources, _settle, request.validate_only, _result, _respond

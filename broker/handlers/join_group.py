@@ -18,7 +18,7 @@ from tidelog.broker.groups.classic_member import ClassicMember, Joining, refused
 from tidelog.broker.groups.coordinator import gives_way
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
-from tidelog.broker.work import keep_few
+from tidelog.broker.work import truncate
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -36,7 +36,7 @@ MOST_PROTOCOLS = 100
 
 def without_excess(request: JoinGroupRequest, _version: int) -> JoinGroupRequest:
     """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
-    keep_few(request.protocols, MOST_PROTOCOLS + 1)
+    truncate(request.protocols, MOST_PROTOCOLS + 1)
     return request
 
 

@@ -10,7 +10,7 @@ INVALID_REQUEST.
 
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.session import Session
-from tidelog.broker.work import keep_few
+from tidelog.broker.work import truncate
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -21,7 +21,7 @@ MOST_LEAVING = 10_000
 
 def without_excess(request: LeaveGroupRequest, _version: int) -> LeaveGroupRequest:
     """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
-    keep_few(request.members, MOST_LEAVING + 1)
+    truncate(request.members, MOST_LEAVING + 1)
     return request
 
 

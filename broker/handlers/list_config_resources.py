@@ -7,7 +7,7 @@ Departures from Kafka: the broker's loggers are not listed: they have no options
 """
 
 from tidelog.broker.session import Session
-from tidelog.broker.work import made_of_many
+from tidelog.broker.work import map_in_chunks
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -30,7 +30,7 @@ async def handle(
     topics = broker.topics.all() if TOPIC in types else ()
     nodes = [str(broker.node_id)] if BROKER in types else []
     brokers = [ConfigResource(resource_name=node, resource_type=BROKER) for node in nodes]
-    found = await made_of_many(
+    found = await map_in_chunks(
         lambda topic: ConfigResource(resource_name=topic.name, resource_type=TOPIC), topics
     )
     return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=[*brokers, *found])

@@ -21,7 +21,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LOOP, SOURCES, Lane, Stopping, Work, anywhere, wherever
+from tidelog.broker.work import LOOP, SOURCES, Coro, Lane, Stopping, anywhere, in_first_lane
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -61,7 +61,7 @@ _SINCE = {
 
 def handle(
     session: Session, request: ListOffsetsRequest, version: int
-) -> ListOffsetsResponse | Work[ListOffsetsResponse]:
+) -> ListOffsetsResponse | Coro[ListOffsetsResponse]:
     """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
     topics = request.topics
     if len(topics) == 1 and len(topics[0].partitions) == 1:
@@ -103,7 +103,7 @@ async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) ->
             if answer is None:
                 look_up = partial(_answer, topic, want, request.isolation_level, version)
                 try:
-                    answer = (await wherever(look_up, await anywhere()))[0]
+                    answer = (await in_first_lane(look_up, await anywhere()))[0]
                 except Stopping:
                     answer = _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if are_asked_again:

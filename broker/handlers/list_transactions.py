@@ -7,7 +7,7 @@ Departures from Kafka: a pattern that is no regular expression matches nothing, 
 """
 
 from tidelog.broker.session import Session
-from tidelog.broker.work import made_of_many
+from tidelog.broker.work import map_in_chunks
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
@@ -30,7 +30,7 @@ async def handle(
 ) -> ListTransactionsResponse:
     """Say that there are none; on a reader thread where many states are asked for."""
     states = request.state_filters
-    found = await made_of_many(lambda state: None if state in STATES else state, states)
+    found = await map_in_chunks(lambda state: None if state in STATES else state, states)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[state for state in found if state is not None],

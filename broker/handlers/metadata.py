@@ -19,11 +19,10 @@ from functools import partial
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
-from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide, name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, SHORT, Stopping, Work, come, reader
+from tidelog.broker.work import LONG, SHORT, Coro, Stopping, maybe_await, reader, step
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -53,7 +52,7 @@ Failures = dict[str, ErrorCode]
 
 def handle(
     session: Session, request: MetadataRequest, version: int
-) -> MetadataResponse | Work[MetadataResponse]:
+) -> MetadataResponse | Coro[MetadataResponse]:
     """Describe the broker and the topics asked for, creating those that may be."""
     new = _new_names(session.broker, request, version)
     if new:
@@ -72,12 +71,12 @@ async def _create_and_answer(
         held = queued.hold(session, count * NAME_BYTES)
         task = _create(session.broker, new[:count], failures)
         await maintenance.submit(task, owner=session, held=held, can_wait=True)
-    return await come(_answer_at_once_or_elsewhere(session, request, version, failures))
+    return await maybe_await(_answer_at_once_or_elsewhere(session, request, version, failures))
 
 
 def _answer_at_once_or_elsewhere(
     session: Session, request: MetadataRequest, version: int, failures: Failures
-) -> MetadataResponse | Work[MetadataResponse]:
+) -> MetadataResponse | Coro[MetadataResponse]:
     # All topics belong to the event loop: a reader thread gets them as they are now.
     answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
     size = _size(session.broker, request)
@@ -114,15 +113,12 @@ def _new_names(broker: Broker, request: MetadataRequest, version: int) -> list[s
     return [name for name in may_be if name not in by_name]
 
 
-def _create(broker: Broker, names: list[str], failures: Failures) -> Task[Failures]:
+async def _create(broker: Broker, names: list[str], failures: Failures) -> Failures:
     for name in names:
-        is_dropped = yield
         try:
-            if is_dropped:
-                failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
-            else:
-                yield from broker.create_topic(name, *broker.topics.on_first_use(name))
-        except (TopicExists, BrokerStops):
+            await step()
+            await broker.create_topic(name, *broker.topics.on_first_use(name))
+        except (TopicExists, BrokerStops, Stopping):
             # If somebody else asked for it first, it will be ready soon.
             failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except TopicNamesCollide:

@@ -15,7 +15,7 @@ from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, loop
+from tidelog.broker.work import Coro, loop
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -37,7 +37,7 @@ NOTHING = -1  # was committed
 Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 
 
-def handle(session: Session, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
+def handle(session: Session, request: OffsetFetchRequest, version: int) -> Coro[OffsetFetchResponse]:
     """Tell what groups have committed."""
     groups = session.broker.groups
     if version >= SEVERAL_SINCE:

@@ -31,7 +31,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.work import Stopping, Work, loop, stepwise, turn
+from tidelog.broker.work import Coro, Stopping, loop, maybe_await, run_steps, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -59,6 +59,8 @@ TRIES = 3
 TRIES_MAX = 20
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
+# The answers that wait for their logs to be on disk.
+_Durable = list[tuple[Log, PartitionProduceResponse]]
 
 
 class Refusal(NamedTuple):
@@ -74,7 +76,7 @@ class Refusal(NamedTuple):
 
 def handle(
     session: Session, request: ProduceRequest, version: int
-) -> ProduceResponse | Later | Work[ProduceResponse | None] | None:
+) -> ProduceResponse | Later | Coro[ProduceResponse | None] | None:
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
@@ -83,36 +85,24 @@ def handle(
     topic_data = topics[0]
     data = topic_data.partition_data[0]
     topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
+    durable: _Durable = []
     try:
-        answer = _append(session, topic, data, request.acks, version, broker.clock.now_ms())
+        answer = _append(session, topic, data, request.acks, version, durable)
     except TakesLong:
-        answer = None
-    if answer is None:  # Not in the handler: the exception keeps what was decompressed.
         return _append_all(session, request, version, takes_long=True)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
-    response = ProduceResponse(responses=[answers])
-    later = None
-    if topic is not None and not answer.error_code:
-        partition = topic.partitions[data.index]
-        if partition.awaits_disk(request.acks):
-            later = _commit(broker, [(partition.log, answer)], response, 1)
-    if request.acks == ACKS_NONE:
-        _tell_by_closing(response.responses)
-        return None
-    return later or response
+    return _respond(broker, request.acks, [answers], durable, 1)
 
 
 async def _append_all(
     session: Session, request: ProduceRequest, version: int, takes_long: bool = False
 ) -> ProduceResponse | None:
     """Append every batch; the first may be known to take long. Other connections have their turn in between."""
-    broker = session.broker
-    # Read for each batch: a share of a turn is some milliseconds.
-    now_ms, turn_ends = broker.clock.now_ms, broker.turns.share_ends_s()
-    acks = request.acks
-    durable: list[tuple[Log, PartitionProduceResponse]] = []
+    broker, acks = session.broker, request.acks
+    turn_ends = broker.turns.share_ends_s()
+    durable: _Durable = []
     responses: list[TopicProduceResponse] = []
     partitions = 0
     for topic_data in request.topic_data:
@@ -127,17 +117,13 @@ async def _append_all(
                 await turn()
                 turn_ends = broker.turns.share_ends_s()
             try:
-                answer = None if takes_long else _append(session, topic, data, acks, version, now_ms())
+                answer = None if takes_long else _append(session, topic, data, acks, version, durable)
             except TakesLong:
                 answer = None
             if answer is None:
                 assert topic is not None
                 takes_long = False
-                answer = await _append_elsewhere(session, topic, data, acks, version)
-            if topic is not None and not answer.error_code:
-                partition = topic.partitions[data.index]
-                if partition.awaits_disk(acks):
-                    durable.append((partition.log, answer))
+                answer = await _append_elsewhere(session, topic, data, acks, version, durable)
             answers.append(answer)
         partitions += len(answers)
         responses.append(
@@ -145,17 +131,16 @@ async def _append_all(
                 name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
             )
         )
-    response = ProduceResponse(responses=responses)
-    if durable:
-        response = await _commit(broker, durable, response, partitions)
-    if acks == ACKS_NONE:
-        _tell_by_closing(responses)
-        return None
-    return response
+    return await maybe_await(_respond(broker, acks, responses, durable, partitions))
 
 
 async def _append_elsewhere(
-    session: Session, topic: Topic, data: PartitionProduceData, acks: int, version: int
+    session: Session,
+    topic: Topic,
+    data: PartitionProduceData,
+    acks: int,
+    version: int,
+    durable: _Durable,
 ) -> PartitionProduceResponse:
     """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
@@ -167,7 +152,7 @@ async def _append_elsewhere(
         checked = await _check(session.broker, steps)
         await loop()
         with suppress(TakesLong):
-            return _append(session, topic, data, acks, version, session.broker.clock.now_ms(), checked)
+            return _append(session, topic, data, acks, version, durable, checked)
         if tries == TRIES_MAX:
             message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
             return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
@@ -176,22 +161,27 @@ async def _append_elsewhere(
 async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
     """Validate a batch, which takes long."""
     try:
-        return await stepwise(steps, broker.held)
+        return await run_steps(steps, broker.held)
     except RecordsError as error:
         return _refusal(error)
     except Stopping:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the batch was not stored: the broker stops")
 
 
-def _commit(
-    broker: Broker,
-    durable: list[tuple[Log, PartitionProduceResponse]],
-    response: ProduceResponse,
-    partitions: int,
-) -> Later:
-    """Have what was appended put on disk; return the response to come."""
-    logs = [log for log, _ in durable]
-    return broker.flusher.commit(logs, response, partial(_fail, durable, response), ANSWER_BYTES * partitions)
+def _respond(
+    broker: Broker, acks: int, responses: list[TopicProduceResponse], durable: _Durable, partitions: int
+) -> ProduceResponse | Later | None:
+    """Return the response, at once or when what was appended is on disk; None where none is due."""
+    response = ProduceResponse(responses=responses)
+    later = None
+    if durable:
+        logs = [log for log, _ in durable]
+        failed = partial(_fail, durable, response)
+        later = broker.flusher.commit(logs, response, failed, ANSWER_BYTES * partitions)
+    if acks == ACKS_NONE:
+        _close_if_refused(responses)
+        return None
+    return later or response
 
 
 def _append(
@@ -200,10 +190,13 @@ def _append(
     data: PartitionProduceData,
     acks: int,
     version: int,
-    now_ms: int,
+    durable: _Durable,
     checked: Checked | Refusal | None = None,
 ) -> PartitionProduceResponse:
-    """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
+    """Append one batch, validated already or not; return its answer, which `durable` gets if it waits for the disk.
+
+    Raise TakesLong as `Log.append`.
+    """
     index = data.index
     partition = topic.partition(index) if topic else None
     if topic is None or partition is None:
@@ -221,16 +214,20 @@ def _append(
     if checked is not None and isinstance(checked, Refusal):
         return _refuse(partition, index, checked)
     try:
+        now_ms = session.broker.clock.now_ms()  # for each batch: all those of a turn take some milliseconds
         appended = partition.append(data.records or _NO_RECORDS, now_ms, checked, version < BATCHES_SINCE)
     except (RecordsError, StorageError) as error:
         return _refuse(partition, index, _refusal(error))
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=index,
         error_code=_NO_ERROR,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log.log_start_offset,
     )
+    if partition.awaits_disk(acks):
+        durable.append((partition.log, answer))
+    return answer
 
 
 def _refusal(error: RecordsError | StorageError) -> Refusal:
@@ -273,7 +270,7 @@ def _fail_one(answer: PartitionProduceResponse, error: StorageError) -> None:
 
 
 def _fail(
-    durable: list[tuple[Log, PartitionProduceResponse]],
+    durable: _Durable,
     response: ProduceResponse,
     failures: dict[Log, StorageError],
 ) -> ProduceResponse:
@@ -283,7 +280,7 @@ def _fail(
     return response
 
 
-def _tell_by_closing(responses: list[TopicProduceResponse]) -> None:
+def _close_if_refused(responses: list[TopicProduceResponse]) -> None:
     for topic in responses:
         for answer in topic.partition_responses:
             if answer.error_code:

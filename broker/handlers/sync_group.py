@@ -13,7 +13,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.classic_member import refused_sync
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
-from tidelog.broker.work import Work, keep_few
+from tidelog.broker.work import Coro, truncate
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -24,13 +24,13 @@ MOST_ASSIGNMENTS = 10_000
 
 def without_excess(request: SyncGroupRequest, _version: int) -> SyncGroupRequest:
     """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
-    keep_few(request.assignments, MOST_ASSIGNMENTS + 1)
+    truncate(request.assignments, MOST_ASSIGNMENTS + 1)
     return request
 
 
 def handle(
     session: Session, request: SyncGroupRequest, version: int
-) -> SyncGroupResponse | Work[SyncGroupResponse]:
+) -> SyncGroupResponse | Coro[SyncGroupResponse]:
     """Give a member its assignment."""
     groups = session.broker.groups
     code = groups.problem(request.group_id)

@@ -3,7 +3,7 @@
 Owns the form of such work. Knows nothing of who does it, and of whose turn it is.
 """
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -15,11 +15,11 @@ STEP_BYTES: Final = 64 << 10
 Steps = Generator[int, None, T]
 
 
-def at_once(steps: Generator[Any, Any, T]) -> T:
+def at_once(steps: Generator[Any, Any, T] | Coroutine[Any, Any, T]) -> T:
     """Make all steps here and now."""
     try:
         while True:
-            next(steps)
+            steps.send(None)
     except StopIteration as end:
         made: T = end.value
         return made

@@ -14,7 +14,6 @@ from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker import topic_changes
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
-from tidelog.broker.maintenance import Task
 from tidelog.broker.quota import Quota
 from tidelog.broker.topic_rules import BrokerStops
 from tidelog.broker.topics import TOO_MANY_WAIT, NewTopic, Topic, Topics
@@ -241,33 +240,28 @@ async def alone(serve: Serve, connect: Connect, partitions: int = 2) -> Any:
     return served.broker.topics
 
 
-def grow_one(topics: Topics, topic: Topic, count: int) -> Task[None]:
+async def grow_one(topics: Topics, topic: Topic, count: int) -> None:
     """Give a topic more partitions, and raise what has kept it from that."""
-    outcome = (yield from topics.grow_all([(topic, count)]))[topic.name]
+    outcome = (await topics.grow_all([(topic, count)]))[topic.name]
     if outcome is not None:
         raise outcome
-
-
-def finish(task: Any) -> None:
-    for _ in task:
-        pass
 
 
 async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, connect: Connect) -> None:
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 9)
-    next(growing)
-    next(growing)
+    growing.send(None)
+    growing.send(None)
     deleting = topics.delete(topic)
-    next(deleting)
+    deleting.send(None)
     with pytest.raises(StorageError, match="deleted meanwhile"):
-        next(growing)
-    finish(deleting)
+        growing.send(None)
+    at_once(deleting)
     assert not list(topics._logs.directory.glob("t-*"))
     assert not [key for key in topics._logs.logs if key[0] == "t"]
-    finish(topics.create("t", 1, {}))
-    finish(grow_one(topics, topics.find("t", b""), 2))
+    at_once(topics.create("t", 1, {}))
+    at_once(grow_one(topics, topics.find("t", b""), 2))
     assert len(topics.find("t", b"").partitions) == 2
 
 
@@ -278,13 +272,13 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 4)
     for _ in range(2):  # One is between the two that are made.
-        next(growing)
+        growing.send(None)
     assert ("t", 3) in topics._logs.logs
     deleting = topics.delete(topic)
-    next(deleting)
+    deleting.send(None)
     with pytest.raises(LogDeleted, match="deleted meanwhile"):
-        finish(growing)
-    finish(deleting)
+        at_once(growing)
+    at_once(deleting)
     assert not list(topics._logs.directory.glob("t-*"))
 
 
@@ -325,12 +319,12 @@ async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_f
         wanted = [topics.find(name, b"") for name in ("a", "b", "c")]
         growing = topics.grow_all([(topic, len(topic.partitions) + 2) for topic in wanted])
         for _ in range(steps):
-            next(growing)
-        finish(topics.delete(topics.find("b", b"")))
+            growing.send(None)
+        at_once(topics.delete(topics.find("b", b"")))
         outcomes = at_once(growing)
         assert (outcomes["a"], outcomes["c"], type(outcomes["b"])) == (None, None, LogDeleted)
         assert not list(topics._logs.directory.glob("b-*"))
-        finish(topics.create("b", 1, {}))
+        at_once(topics.create("b", 1, {}))
     assert {record.name: record.partitions for record in topics._catalog.topics()} == {"a": 7, "b": 1, "c": 7}
 
 
@@ -364,7 +358,7 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
     monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name))
     for task, name in ((topics.create("u", 9, {}), "u"), (grow_one(topics, topics.find("t", b""), 9), "t")):
         most = count = 0
-        for _ in task:
+        for _ in task.__await__():
             before, count = count, sum(each.startswith(f"{name}-") for each in synced)
             most = max(most, count - before)
         assert most == 1
@@ -372,10 +366,10 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
         assert synced[-1] == "data"
     stopped = topics.create("v", 2, {})
     for _ in range(2):
-        next(stopped)
+        stopped.send(None)
     topics.is_stopping = True
     with pytest.raises(BrokerStops):
-        next(stopped)
+        stopped.send(None)
 
 
 async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve, connect: Connect) -> None:
@@ -383,13 +377,13 @@ async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve,
     for steps in (1, 4):  # While partitions are made, and while they are put on disk.
         making = topics.create_all([NewTopic("u", 2, {}), NewTopic("v", 2, {})])
         for _ in range(steps):
-            next(making)
+            making.send(None)
         topics.is_stopping = True
         outcomes = at_once(making)
         topics.is_stopping = False
         assert [type(outcome) for outcome in outcomes.values()] == [BrokerStops] * 2
         assert [record.name for record in topics._catalog.topics()] == ["t"]
-    finish(topics.create("u", 2, {}))
+    at_once(topics.create("u", 2, {}))
     assert len(topics.find("u", b"").partitions) == 2
 
 
@@ -398,10 +392,10 @@ async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Ser
     for steps in (1, 2):  # While partitions are made, and while they are put on disk.
         growing = grow_one(topics, topics.find("t", b""), 4)
         for _ in range(steps):
-            next(growing)
+            growing.send(None)
         topics.is_stopping = True
         with pytest.raises(BrokerStops):
-            next(growing)
+            growing.send(None)
         topics.is_stopping = False
 
 
@@ -409,11 +403,11 @@ async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, conne
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 5)
-    next(growing)
-    finish(topics.alter(topic, {"retention.ms": "5"}))
-    next(growing)
-    finish(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
-    finish(growing)
+    growing.send(None)
+    at_once(topics.alter(topic, {"retention.ms": "5"}))
+    growing.send(None)
+    at_once(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
+    at_once(growing)
     now = topics.find("t", b"")
     assert topics.find(None, topic.id) is now
     configs = [
@@ -433,11 +427,11 @@ async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(
 ) -> None:
     topics = await alone(serve, connect, 1)
     growing = grow_one(topics, topics.find("t", b""), 4)
-    next(growing)
-    finish(topics.alter(topics.find("t", b""), {"retention.ms": "5"}))
-    next(growing)
-    finish(topics.alter(topics.find("t", b""), {}))
-    finish(growing)
+    growing.send(None)
+    at_once(topics.alter(topics.find("t", b""), {"retention.ms": "5"}))
+    growing.send(None)
+    at_once(topics.alter(topics.find("t", b""), {}))
+    at_once(growing)
     logs = [partition.log for partition in topics.find("t", b"").partitions]
     assert {log.config.retention_ms for log in logs} == {TOPIC_OPTIONS["retention.ms"].default}
 
@@ -450,10 +444,10 @@ async def test_a_topic_grows_for_one_at_a_time(serve: Serve, connect: Connect) -
     topic = topics.find("t", b"")
     assert topic is not None
     growing = grow_one(topics, topic, 4)
-    next(growing)
+    growing.send(None)
     with pytest.raises(Exception, match="given partitions already"):
-        next(grow_one(topics, topic, 3))
-    finish(growing)
+        at_once(grow_one(topics, topic, 3))
+    at_once(growing)
     found = topics.find("t", b"")
     assert found is not None
     assert len(found.partitions) == 4
@@ -463,9 +457,9 @@ async def test_of_two_changes_at_once_the_later_holds(serve: Serve, connect: Con
     topics = await alone(serve, connect, 3)
     topic = topics.find("t", b"")
     first = topics.alter(topic, {"retention.ms": "1"})
-    next(first)
-    finish(topics.alter(topics.find("t", b""), {"retention.ms": "2"}))
-    finish(first)
+    first.send(None)
+    at_once(topics.alter(topics.find("t", b""), {"retention.ms": "2"}))
+    at_once(first)
     now = topics.find("t", b"")
     assert {partition.log.config.retention_ms for partition in now.partitions} == {2}
     assert topics._catalog.topics()[0].options == {"retention.ms": "2"}
@@ -478,10 +472,10 @@ async def test_a_topic_that_is_made_or_put_on_disk_while_defaults_change_has_the
     topics = await alone(serve, connect)
     making = topics.create("new", count, {})
     for _ in range(steps):
-        next(making)
+        making.send(None)
     assert (("new", count - 1) in topics._logs.logs) is is_made
-    finish(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
-    finish(making)
+    at_once(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
+    at_once(making)
     made = topics.find("new", b"")
     assert made.config.segment_bytes == 4096
     assert {partition.log.config.segment_bytes for partition in made.partitions} == {4096}

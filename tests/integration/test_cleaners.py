@@ -655,9 +655,8 @@ def new_maintenance(ended: Callable[[str], None] = lambda _: None) -> Maintenanc
 def never_due() -> Any:
     from tidelog.broker.maintenance import Periodic
 
-    def run() -> Generator[None, bool | None, float | None]:
-        yield
-        return None
+    async def run() -> None:
+        pass
 
     return Periodic("never", 3600, run, Clock())
 

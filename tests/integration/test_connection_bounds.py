@@ -28,7 +28,14 @@ from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES
 from tidelog.broker.session import Session
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from tidelog.protocol.messages.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -698,12 +705,8 @@ async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
     client = await connect(served)
     await client.make_topic("t")
     parked: list[FetchRequest] = []
-    park = fetching._parked
-    monkeypatch.setattr(
-        fetching,
-        "_parked",
-        lambda broker, request, *rest: parked.append(request) or park(broker, request, *rest),
-    )
+    park = fetching._Fetch.park
+    monkeypatch.setattr(fetching._Fetch, "park", lambda self: parked.append(self._request) or park(self))
     request = wide_fetch(0, max_wait_ms=600_000)
     request.topics[0].partitions *= count
     request.forgotten_topics_data = [ForgottenTopic(topic="x" * 200, partitions=[1] * 100)] * 5
@@ -732,7 +735,7 @@ async def test_a_fetch_that_waits_keeps_neither_what_it_found_nor_the_bytes_of_i
     views = [each for each in gc.get_objects() if type(each) is memoryview and len(each) >= len(trailing)]
     holders = [type(holder) for view in views for holder in gc.get_referrers(view)]
     assert CoroutineType not in holders
-    assert not [each for each in gc.get_objects() if isinstance(each, fetching._Fetch)]
+    assert not [each for each in gc.get_objects() if isinstance(each, PartitionData)]
 
 
 async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(

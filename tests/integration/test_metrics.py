@@ -27,7 +27,7 @@ from tidelog.broker.metrics.health import health
 from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
-from tidelog.broker.work import LONG, Stopping, Work
+from tidelog.broker.work import LONG, Coro, Stopping
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -67,7 +67,7 @@ def value(found: Values, name: str, **with_labels: str) -> float | None:
     return found.get((name, tuple(sorted(with_labels.items()))))
 
 
-def all_of(work: Work[Any], stop_after: int = 1 << 30) -> Any:
+def all_of(work: Coro[Any], stop_after: int = 1 << 30) -> Any:
     """Do work to its end, or tell it after some steps that the broker stops."""
     steps = 0
     try:

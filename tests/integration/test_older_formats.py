@@ -521,7 +521,7 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
 
     def look() -> list[int]:
         """Go through the steps; return what was held at each."""
-        work = fetch_handler._Fetch(served.broker, request, 2).look(served.broker, request, 2)
+        work = fetch_handler._Fetch(served.broker, request, 2).look()
         lane = work.send(None)
         while lane is not Lane.LONG:
             lane = work.send(Lane.LOOP if lane is Lane.ANYWHERE else lane)

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 import pytest
@@ -18,11 +18,12 @@ from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.maintenance import SHORTEST_WAIT_S, Job, Maintenance, Periodic, Task
+from tidelog.broker.maintenance import SHORTEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.running import READERS
 from tidelog.broker.threads import new_thread
+from tidelog.broker.work import Coro, Stopping, step
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import FILES_MIN
@@ -92,22 +93,24 @@ def test_who_took_a_whole_slice_stands_behind_who_did_not_but_is_not_forgotten()
 # -- maintenance -------------------------------------------------------------------------------------------------
 
 
-def steps(count: int, step: Callable[[int], None]) -> Task[int]:
+async def steps(count: int, make: Callable[[int], None]) -> int:
     """Make steps; return how many were made."""
     for number in range(count):
-        if (yield):
+        try:
+            await step()
+        except Stopping:
             return number
-        step(number)
+        make(number)
     return count
 
 
-def rounds_of(step: Callable[[], object], count: int = 1) -> Callable[[], Task[float | None]]:
-    """Return a job that comes round, of so many steps."""
+def rounds_of(make: Callable[[], object], count: int = 1) -> Callable[[], Coro[float | None]]:
+    """Return a periodic job of so many steps."""
 
-    def run() -> Task[float | None]:
+    async def run() -> float | None:
         for _ in range(count):
-            yield
-            step()
+            await step()
+            make()
         return None
 
     return run
@@ -202,11 +205,11 @@ async def test_a_long_round_holds_up_no_job_no_other_round_and_no_stop() -> None
 def test_what_hastens_the_next_round_while_one_is_under_way_is_kept() -> None:
     periodic = Periodic("some", 1000, lambda: at_once(None), CLOCK)
     assert 999 < periodic.wait_s() <= 1000
-    periodic.begin()
+    periodic.begin().close()
     periodic.hasten(100)
     periodic.end(500.0)
     assert 99 < periodic.wait_s() <= 100
-    periodic.begin()
+    periodic.begin().close()
     periodic.end(500.0)
     assert 499 < periodic.wait_s() <= 500
 
@@ -215,9 +218,8 @@ class Somebody:
     address = "here"
 
 
-def at_once(value: Any) -> Generator[None, None, Any]:
-    """Return a task of one step."""
-    yield
+async def at_once(value: Any) -> Any:
+    """Return the value in one step."""
     return value
 
 
@@ -232,13 +234,13 @@ def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all() -> 
     assert periodic.wait_s() == 7
     waits = []
     for wanted_s in (None, 5.0, 90.0, -1.0):
-        periodic.begin()
+        periodic.begin().close()
         periodic.end(wanted_s)
         waits.append(periodic.wait_s())
     assert waits == pytest.approx([60, 5, 60, SHORTEST_WAIT_S])
     again = Periodic("b", 0.0, lambda: at_once(None), clock)
     assert again.wait_s() == 0
-    again.begin()
+    again.begin().close()
     again.end(None)
     assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
 
@@ -328,19 +330,19 @@ async def test_a_job_that_fails_each_time_is_said_once_when_it_begins_and_once_w
 
 
 async def test_where_the_maintenance_thread_ends_all_that_waits_and_comes_is_answered(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     ended: list[str] = []
     begun, gate = threading.Event(), threading.Event()
 
-    def go_on(*_: object) -> bool:
+    async def fails() -> None:
         begun.set()
         assert gate.wait(10)
         raise SystemExit("nobody expected this")
 
-    monkeypatch.setattr(Job, "go_on", go_on)
     maintenance = new_maintenance(ended=ended.append)
-    laters = [maintenance.submit(steps(1, lambda _: None), owner) for owner in range(3)]
+    laters = [maintenance.submit(fails(), "first")]
+    laters += [maintenance.submit(steps(1, lambda _: None), owner) for owner in range(2)]
     assert await asyncio.to_thread(begun.wait, 10)
     gate.set()
     for later in (*laters, maintenance.submit(steps(1, lambda _: None), "late")):

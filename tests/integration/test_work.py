@@ -19,7 +19,7 @@ from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.handlers import list_offsets
 from tidelog.broker.running import FREE_STEPS, NO_ANSWER, Running
 from tidelog.broker.turns import TURN_S
-from tidelog.broker.work import Lane, Stopping, anywhere, leaving, loop, reader, turn
+from tidelog.broker.work import Lane, Stopping, anywhere, loop, next_to_answer, reader, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
@@ -105,7 +105,7 @@ async def test_what_is_read_when_it_can_leave_is_not_read_before() -> None:
     threads, read = Threads(), []
 
     async def answer() -> str:
-        await leaving()
+        await next_to_answer()
         read.append(1)
         await reader(Lane.SHORT)
         return "read"

@@ -111,7 +111,7 @@ def _ask_as_of_many(code: Code) -> None:
         code[f"broker.handlers.{name}"] for name in ("produce", "fetch", "list_offsets")
     )
     assert "looks_at_once" in vars(fetch._Fetch)
-    fetch._Fetch.looks_at_once = lambda _self, _broker, request, _version: not request.topics
+    fetch._Fetch.looks_at_once = lambda self: not self._request.topics
 
     def look_up(session: Any, request: Any, version: int) -> Any:
         return list_offsets._respond(session.broker, request, version)

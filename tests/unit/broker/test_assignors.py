@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,12 @@ from tidelog.broker.groups.assignors import (
     ASSIGNORS,
     Assignment,
     Assignor,
-    Steps,
     Wanting,
     in_steps,
     range_,
     uniform,
 )
+from tidelog.broker.work import Stopping
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 each_assignor = pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
@@ -148,16 +149,20 @@ def test_uniform_looks_at_no_member_or_topic_twice_for_one_partition() -> None:
     assert (loads["with all"], min(loads.values())) == (500, 1)
 
 
-def made(steps: Steps, stopped_at: int = 0) -> tuple[int, object]:
+def made(assigning: Coroutine[Any, Any, object], stopped_at: int = 0) -> tuple[int, object]:
     """Make all steps, or stop at one; return how many there were, and what came of it."""
     count = 0
     try:
-        next(steps)
+        assigning.send(None)
         while True:
             count += 1
-            steps.send(count == stopped_at)
+            if count == stopped_at:
+                assigning.throw(Stopping())
+            assigning.send(None)
     except StopIteration as end:
         return count, end.value
+    except Stopping:
+        return count, None
 
 
 @each_assignor

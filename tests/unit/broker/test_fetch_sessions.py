@@ -32,7 +32,7 @@ from tidelog.broker.running import Running
 from tidelog.broker.timers import Timers
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import FetchWaiter, Parked
-from tidelog.broker.work import Work
+from tidelog.broker.work import Coro
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -191,7 +191,7 @@ class World:
         asked, request = begun
         return self.made(asked.answer(self.read(request, by_id, most)))
 
-    def begun(self, answer: FetchResponse | Work[FetchResponse]) -> Later:
+    def begun(self, answer: FetchResponse | Coro[FetchResponse]) -> Later:
         """Begin with an answer that takes several turns."""
         assert isinstance(answer, Coroutine)
         broker = SimpleNamespace(loop=self.loop, turns=self.turns)
@@ -199,7 +199,7 @@ class World:
         assert running.begin() is running
         return running
 
-    def made(self, answer: FetchResponse | Work[FetchResponse]) -> Any:
+    def made(self, answer: FetchResponse | Coro[FetchResponse]) -> Any:
         if not isinstance(answer, Coroutine):
             return answer
         later = self.begun(answer)

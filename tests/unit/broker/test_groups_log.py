@@ -17,7 +17,7 @@ from tidelog.broker.groups.consumer_records import current_value, member_value, 
 from tidelog.broker.groups.loading import Loaded, replay
 from tidelog.broker.groups.log import partition_of
 from tidelog.broker.groups.offsets import NEVER, Committed, Expiry, GroupOffsets
-from tidelog.broker.topic_rules import BrokerStops
+from tidelog.broker.work import Stopping
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import subscribed_topics
 from tidelog.protocol.coordinator.messages import (
@@ -439,9 +439,9 @@ def test_all_partitions_are_read_and_a_stop_ends_that(tmp_path: Path) -> None:
     ]
     many = [batch(number, (records.offset_key("g", "t", number), value(number))) for number in range(1000)]
     reading = replay([log_of(tmp_path / "many-0", *many)], {}, World().services)
-    next(reading)
-    with pytest.raises(BrokerStops):
-        reading.send(True)
+    reading.send(None)
+    with pytest.raises(Stopping):
+        reading.throw(Stopping())
 
 
 def test_an_offset_that_does_not_say_of_which_topic_it_is_is_of_the_one_there_is_now(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tidelog.broker.groups.consumer_member import Classic as ClassicSaid
 from tidelog.broker.groups.consumer_member import Heartbeat, owned_of
 from tidelog.broker.groups.memory import GroupMemory, Memory
 from tidelog.broker.groups.services import GroupError, Services
+from tidelog.broker.work import Stopping
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -399,7 +400,8 @@ class Submitted:
         )
         self.told: list[Any] = []
 
-    def submit(self, _task: object, owner: object, for_group: bool) -> Later:
+    def submit(self, coroutine: Any, owner: object, for_group: bool) -> Later:
+        coroutine.close()
         self.jobs.append(Later())
         self.asked.append((owner, for_group))
         return self.jobs[-1]
@@ -442,7 +444,7 @@ def test_what_takes_long_is_assigned_on_the_maintenance_thread_however_few_parti
     differ = {**alike, "m0": Wanting(frozenset(topics[1:]), {})}
     assert submitted.assign(alike, dict.fromkeys(topics, 1))
     assert not submitted.assign(differ, dict.fromkeys(topics, 1))
-    submitted.finish(None)  # The broker has stopped meanwhile.
+    submitted.finish(Stopping())  # The broker has stopped meanwhile.
     assert not submitted.told
 
 

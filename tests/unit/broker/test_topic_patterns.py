@@ -3,11 +3,11 @@
 import gc
 import time
 import tracemalloc
-from contextlib import suppress
 
 import pytest
 
 from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, MOST_LETTERS, matches, problem
+from tidelog.broker.work import Stopping
 from tidelog.protocol.records.steps import at_once
 
 
@@ -73,18 +73,11 @@ def test_all_names_are_looked_at_however_many() -> None:
 
 def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
     task = matches(["a"], ["a"] * (MATCHED_AT_ONCE * 3), 1000)
-    next(task)
-    steps = 0
-    with suppress(StopIteration):
-        while True:
-            task.send(False)
-            steps += 1
-    assert steps == 3
+    assert len(list(task.__await__())) == 3
     stopped = matches(["a"], ["a"], 1000)
-    next(stopped)
-    with pytest.raises(StopIteration) as end:
-        stopped.send(True)
-    assert end.value.value == {}
+    stopped.send(None)
+    with pytest.raises(Stopping):
+        stopped.throw(Stopping())
 
 
 def test_what_is_under_way_holds_little_of_what_it_has_found() -> None:
@@ -94,8 +87,8 @@ def test_what_is_under_way_holds_little_of_what_it_has_found() -> None:
     assert problem("b") is None  # re2 is there
     tracemalloc.start()
     try:
-        for _ in range(len(names) // MATCHED_AT_ONCE + 2):
-            next(task)
+        for _ in range(len(names) // MATCHED_AT_ONCE):
+            task.send(None)
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 100_000, "as a set they would take half a megabyte"
     finally:
@@ -107,7 +100,5 @@ def test_no_more_topics_are_matched_than_there_is_room_for() -> None:
     names = [f"a{number}" for number in range(30)] + ["b", "bb"]
     found = at_once(matches(["b", "a.*", "b*", "b."], names, 3))
     assert found == {"b": {"b"}, "a.*": None, "b*": {"b", "bb"}, "b.": None}
-    task, steps = matches(["a.*"], ["a"] * 100 * MATCHED_AT_ONCE, 0), 0
-    for _ in task:
-        steps += 1
-    assert steps < 5, "the others are not looked at"
+    task = matches(["a.*"], ["a"] * 100 * MATCHED_AT_ONCE, 0)
+    assert len(list(task.__await__())) < 5, "the others are not looked at"
