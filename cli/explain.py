@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
+
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
-from tidelog.broker.clock import Clock
 from tidelog.cli import time_options
+from tidelog.cli.arguments import PATH, TIME_HELP, Verbs, json_option, topic_argument
 from tidelog.cli.broker_options import configure
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
@@ -22,6 +24,7 @@ from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
+from tidelog.config.kinds import INT_MAX
 from tidelog.config.table import Described, Source
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
@@ -61,14 +64,14 @@ CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
 
-class Where(NamedTuple):
+class _Where(NamedTuple):
     """What of which folder is to be explained."""
 
     topic: str
     partition: int | None  # None for all
     data_dir: Path | None
     config_file: Path | None
-    overrides: Sequence[str] = ()
+    overrides: Sequence[str]
 
 
 class _Topic(NamedTuple):
@@ -141,10 +144,49 @@ RANGE: Final = (
 )
 
 
-def retained(where: Where, as_json: bool, clock: Clock) -> int:
-    """Print when each segment goes, and by which rule; return the exit code."""
-    now_ms = clock.now_ms()
-    with _opened(where, now_ms) as (topic, logs):
+@click.group(cls=Verbs)
+def explain() -> None:
+    """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
+
+
+_partition_option = click.option(
+    "--partition", "-p", type=click.IntRange(0, INT_MAX), help="Default: all of them."
+)
+_data_dir_option = click.option(
+    "--data-dir", type=PATH, help="The broker's data folder. Default: as the broker's."
+)
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=PATH,
+    help="The broker's server.properties, for what a topic does not set.",
+)
+_override_option = click.option(
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option that the broker was started with; may be repeated.",
+)
+_clock_option = click.option(
+    "--clock",
+    "clock_name",
+    metavar="CLOCK",
+    help="record or append. Default: the topic's lookup.clock.",
+)
+
+
+@explain.command("retention")
+@topic_argument
+@_partition_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_retention(as_json: bool, **where: Any) -> int:
+    """Show for each segment of a topic whether and when it expires, by which rule and clock."""
+    now_ms = time_options.now_ms()
+    with _opened(_Where(**where), now_ms) as (topic, logs):
         rows = [
             _of(log) | _verdict(verdict, log)
             for log in logs
@@ -194,12 +236,25 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     return f"stays: {age}{appends}"
 
 
-def compacted(where: Where, reads_keys: bool, as_json: bool, clock: Clock) -> int:
-    """Print what passes have made of each segment, and when the next one is due; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("compaction")
+@topic_argument
+@_partition_option
+@click.option(
+    "--keys",
+    "reads_keys",
+    is_flag=True,
+    help="Read all keys, and estimate how much of each segment is garbage.",
+)
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
+    """Show how far each segment of a topic is clean, what its last pass saved, and when the next is due."""
+    now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms) as (topic, logs):
+    with _opened(_Where(**where), now_ms) as (topic, logs):
         for log in logs:
             if reads_keys:
                 _look_at_keys(log, now_ms)
@@ -299,13 +354,22 @@ def _due(log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
-    """Print how the first record at or after a time is found; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("offset")
+@topic_argument
+@click.option("--at", metavar="TIME", required=True, help=f"{TIME_HELP}.")
+@_partition_option
+@_clock_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
+    """Show how the first record at or after a time is found: segments, index entries, bytes read, the answer."""
+    now_ms = time_options.now_ms()
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms, clock_name) as (topic, logs):
+    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             found = explained.first_at_or_after(log, at_ms, timeline)
@@ -326,16 +390,26 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
     return OK
 
 
-def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
-    """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("range")
+@topic_argument
+@click.option("--from", "since", metavar="TIME", required=True, help=f"{TIME_HELP}.")
+@click.option("--to", "until", metavar="TIME", required=True, help="Not in the range itself.")
+@_partition_option
+@_clock_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_range(since: str, until: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
+    """Show the exact range of offsets that holds all records of a range of times, and what was read for that."""
+    now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)
     first, end = times.show(from_ms), times.show(to_ms)
     if from_ms > to_ms:
         raise CommandError(f"--from {since} is later than --to {until}: {first} is after {end}", USAGE)
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms, clock_name) as (topic, logs):
+    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
@@ -438,7 +512,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 @contextmanager
 def _opened(
-    where: Where, now_ms: int, clock_name: str | None = None
+    where: _Where, now_ms: int, clock_name: str | None = None
 ) -> Iterator[tuple[_Topic, Iterator[Log]]]:
     """Yield the topic, and the logs of the partitions that were asked for, opened for reading one by one."""
     if clock_name is not None and clock_name not in CLOCKS:
@@ -454,7 +528,7 @@ def _opened(
         raise CommandError(f"{error.filename or where.data_dir}: {error.strerror or error}") from error
 
 
-def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
+def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
     partitions = topic.partitions if where.partition is None else [where.partition]
     if not set(partitions) <= set(topic.partitions):
         raise CommandError(
@@ -467,7 +541,7 @@ def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
         yield read_only.load(path, topic.name, number, topic.config, start, now_ms)
 
 
-def _topic(where: Where) -> _Topic:
+def _topic(where: _Where) -> _Topic:
     """Return the topic as the catalogue has it, with the partitions of folders that a start would adopt."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
     folder, name = broker.log_dir, where.topic

@@ -1,11 +1,11 @@
 """`tidelog offsets`: where the partitions of a topic start and end, or where they were at a time."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Json, Topic
+from tidelog.cli.arguments import TIME_HELP, bootstrap_option, json_option, topic_argument
 from tidelog.cli.connect import connected, find_offsets, note_unread, partitions_of
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, or_dash, print_rows
@@ -39,16 +39,12 @@ AT: Final = (
 )
 
 
-app = typer.Typer()
-
-
-@app.command("offsets")
-def offsets(
-    topic: Topic,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@click.command("offsets")
+@topic_argument
+@click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
+@json_option
+@bootstrap_option
+def offsets(topic: str, at: str | None, as_json: bool, bootstrap: str) -> int:
     """Show where each partition starts and ends; with --at, its first record at or after a time."""
     at_ms = None if at is None else time_ms("--at", at, now_ms())
     with connected(bootstrap) as cluster:
