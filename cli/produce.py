@@ -138,7 +138,7 @@ def send_lines(
         )
         return CommandError(message, UNREACHABLE)
     except ClientError as error:
-        message = f"the broker has named no partition of topic {topic}: {error}; no more lines were read"
+        message = f"{error}; no more lines were read"
         return CommandError(message, UNREACHABLE if isinstance(error, Unreachable) else FAILED)
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):  # a second Ctrl-C waits for no more

@@ -231,20 +231,6 @@ def test_error_codes_are_explained(code: int, words: str) -> None:
     assert str(BrokerError("topic t", code, "in the broker's words")) == "topic t: in the broker's words"
 
 
-@pytest.mark.parametrize(
-    ("given", "known"),
-    [
-        ("h", ("h", 9092)),
-        ("h:09", ("h", 9)),
-        ("[::1]", ("::1", 9092)),
-        ("[::1]:65535", ("::1", 65535)),
-        ("[h]:1", ("h", 1)),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(given: str, known: tuple[str, int]) -> None:
-    assert connect.address(given) == known
-
-
 def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
     assert run("tail", "--zzz")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
