@@ -25,13 +25,12 @@ from tidelog.cli.connect import choose, connected, describe_topic, unread_words
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.groups import no_group
-from tidelog.cli.output import Column, plain, print_rows, progress, to_json
+from tidelog.cli.output import Column, duration, or_dash, plain, print_rows, progress, to_json
 from tidelog.cli.text import called, counted
 from tidelog.client.cluster import Cluster, Partition
 from tidelog.client.errors import BrokerError
 from tidelog.client.fetching import RECORD_BYTES, fetched
 from tidelog.client.groups import committed, list_groups
-from tidelog.config import times
 from tidelog.pipeline import key_audit
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.key_audit import Behind, Bounds
@@ -44,21 +43,13 @@ from tidelog.storage.compaction.reading import Entry
 SHOWN: Final = 100
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _duration(length_ms: int | None) -> str:
-    return "-" if length_ms is None else times.show_duration(length_ms)
-
-
 KEYS: Final = (
     Column("partition", "partition", is_number=True),
     Column("key", "key", plain),
     Column("produced_offset", "produced", is_number=True),
     Column("delivered", "delivered", is_number=True),
     Column("behind", "behind", is_number=True),
-    Column("behind_ms", "waits", _duration, is_number=True),
+    Column("behind_ms", "waits", duration, is_number=True),
 )
 
 
@@ -174,7 +165,7 @@ def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: i
             "partition": partition,
             "key": each.key,
             "produced_offset": each.produced_offset,
-            "delivered": _or_dash(each.delivered_offset if each.gone is None else each.gone),
+            "delivered": or_dash(each.delivered_offset if each.gone is None else each.gone),
             "behind": each.records,
             "behind_ms": each.waits_ms(now_ms),
         }

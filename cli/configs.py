@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Where a value comes from, by Kafka's numbers.
 OF_TOPIC: Final = 1
-_SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
+SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
 OPTIONS: Final = (
     Column("option", "option"),
     Column("value", "value", or_dash),
@@ -94,7 +94,7 @@ def describe(
         {
             "option": name,
             "value": option.value,
-            "source": _SOURCES.get(option.config_source, "unknown"),
+            "source": SOURCES.get(option.config_source, "unknown"),
             "read_only": option.read_only,
         }
         for name, option in found.items()

@@ -18,14 +18,15 @@ from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, Topi
 from tidelog.cli import time_options
 from tidelog.cli.arguments import PATH, TIME_HELP, Verbs, json_option, topic_argument
 from tidelog.cli.broker_options import configure
+from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, known, or_dash, print_rows, time, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import INT_MAX
-from tidelog.config.table import Described, Source
+from tidelog.config.table import Described
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once
@@ -42,7 +43,7 @@ from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
 from tidelog.storage.segment import LOG, Segment
-from tidelog.storage.summary import NONE, OFFSET_MAX
+from tidelog.storage.summary import OFFSET_MAX
 
 RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
 COMPACTION_OPTIONS: Final = (
@@ -53,13 +54,6 @@ COMPACTION_OPTIONS: Final = (
     "delete.retention.ms",
 )
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
-_SOURCES: Final = {
-    Source.TOPIC: "topic",
-    Source.DYNAMIC_BROKER: "dynamic broker",
-    Source.DYNAMIC_DEFAULT: "dynamic default",
-    Source.BROKER: "broker",
-    Source.DEFAULT: "default",
-}
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
@@ -84,16 +78,8 @@ class _Topic(NamedTuple):
     options: list[Described]  # of that configuration, each with where its value is from
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
 def _yes_or_dash(is_so: bool) -> str:
     return "yes" if is_so else "-"
-
-
-def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
 def _share(share: float | None) -> str:
@@ -108,37 +94,37 @@ _SEGMENT: Final = (
 )
 RETENTION: Final = (
     *_SEGMENT,
-    Column("age_begins", "age begins", _time),
+    Column("age_begins", "age begins", time),
     Column("age_bound", "or earlier", _yes_or_dash),
-    Column("expires", "expires", _time),
+    Column("expires", "expires", time),
     Column("why", "why"),
 )
 COMPACTION: Final = (
     *_SEGMENT,
     Column("records", "records", is_number=True),
-    Column("clean_to", "clean to", _or_dash, is_number=True),
-    Column("cleaned", "last pass", _time),
+    Column("clean_to", "clean to", or_dash, is_number=True),
+    Column("cleaned", "last pass", time),
     Column("yield", "yield", _share, is_number=True),
     Column("garbage", "garbage", _share, is_number=True),
-    Column("horizon", "deletes go", _time),
+    Column("horizon", "deletes go", time),
     Column("why", "why"),
 )
 OFFSET: Final = (
     *_SEGMENT,
     Column("what", "is"),
-    Column("largest_time", "largest time", _time),
-    Column("entry_time", "index entry", _time),
+    Column("largest_time", "largest time", time),
+    Column("entry_time", "index entry", time),
     Column("entry_bound", "or earlier", _yes_or_dash),
-    Column("entry_offset", "to offset", _or_dash, is_number=True),
-    Column("position", "from position", _or_dash, is_number=True),
+    Column("entry_offset", "to offset", or_dash, is_number=True),
+    Column("position", "from position", or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
     Column("why", "why"),
 )
 RANGE: Final = (
     Column("partition", "partition", is_number=True),
     Column("clock", "clock"),
-    Column("offset", "first offset", _or_dash, is_number=True),
-    Column("end_offset", "ends before", _or_dash, is_number=True),
+    Column("offset", "first offset", or_dash, is_number=True),
+    Column("end_offset", "ends before", or_dash, is_number=True),
     Column("reads", "reads", is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
 )
@@ -286,18 +272,14 @@ def _state(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) ->
         "next_offset": segment.next_offset,
         "bytes": segment.size,
         "records": summary.record_count,
-        "clean_to": _known(summary.cleaned_to),
-        "cleaned": _known(summary.cleaned_ms),
-        "source_bytes": _known(summary.source_bytes),
+        "clean_to": known(summary.cleaned_to),
+        "cleaned": known(summary.cleaned_ms),
+        "source_bytes": known(summary.source_bytes),
         "yield": None if yielded is None else round(yielded, 4),
         "garbage": None if sample is None else round(sample.garbage_bytes / max(segment.size, 1), 4),
-        "horizon": _known(summary.horizon_ms),
+        "horizon": known(summary.horizon_ms),
         "why": _why_compacted(segment, log, plan, now_ms),
     }
-
-
-def _known(number: int) -> int | None:
-    return None if number == NONE else number
 
 
 def _why_compacted(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> str:
@@ -448,7 +430,7 @@ def _print(
 ) -> None:
     """Print rows and the options by which they are judged: as JSON, with the answers, or as a table."""
     options = {
-        option.name: {"value": option.text, "source": _SOURCES[option.source]}
+        option.name: {"value": option.text, "source": SOURCES[option.source]}
         for option in topic.options
         if option.name in names
     }

@@ -16,10 +16,9 @@ from tidelog.cli.arguments import Verbs, bootstrap_option, group_argument, json_
 from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, duration, or_dash, print_rows, to_json
+from tidelog.cli.output import Column, duration, or_dash, print_rows, time, to_json
 from tidelog.cli.text import called, confirm, counted, note, shown
 from tidelog.cli.time_options import now_ms
-from tidelog.config import times
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -42,7 +41,7 @@ HELD: Final = (
     Column("offsets", "offsets", is_number=True),
     Column("held_bytes", "held bytes", is_number=True),
     Column("address", "committed by", or_dash),
-    Column("committed_ms", "last commit", lambda at: "-" if at is None else times.show(at)),
+    Column("committed_ms", "last commit", time),
 )
 PARTITIONS: Final = (
     Column("topic", "topic"),

@@ -8,7 +8,7 @@ import click
 from tidelog.cli.arguments import bootstrap_option, json_option, utf8
 from tidelog.cli.connect import connected, partitions_of
 from tidelog.cli.exit_codes import OK
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, known, print_rows, to_json
 from tidelog.cli.text import counted, shown
 
 SIZES: Final = (
@@ -63,7 +63,7 @@ def _sizes(broker: int, folder: Any) -> Iterator[dict[str, Any]]:
                 "broker": broker,
                 "topic": topic.name,
                 "partition": each.partition_index,
-                "bytes": _known(each.partition_size),
+                "bytes": known(each.partition_size),
             }
 
 
@@ -73,14 +73,9 @@ def _folder(broker: int, folder: Any, size_bytes: int) -> dict[str, Any]:
         "broker": broker,
         "log_dir": folder.log_dir,
         "bytes": size_bytes,
-        "total_bytes": _known(folder.total_bytes),
-        "usable_bytes": _known(folder.usable_bytes),
+        "total_bytes": known(folder.total_bytes),
+        "usable_bytes": known(folder.usable_bytes),
     }
-
-
-def _known(number: int) -> int | None:
-    """Return a number of an answer; -1 says that the broker does not tell."""
-    return None if number < 0 else number
 
 
 def _in_words(folder: dict[str, Any], partitions: int) -> str:

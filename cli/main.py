@@ -123,7 +123,7 @@ class _Tidelog(Verbs):
 
 def _load(listed: click.Command) -> click.Command:
     module, _, name = _VERBS[str(listed.name)][0].partition(".")
-    # What is imported stays: looking through it for garbage takes a twentieth of the start of a broker.
+    # As where `entry` imports this module.
     gc.disable()
     found = getattr(import_module(f"tidelog.cli.{module}"), name)
     gc.enable()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerError, Retriable, UnknownTopic, explain
 from tidelog.protocol.error_codes import ErrorCode
@@ -193,12 +193,17 @@ def delete_records(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Pa
 def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
     for connection, partitions in cluster.by_leader(wanted).items():
-        topics: dict[str, list[DeleteRecordsPartition]] = {}
-        for each in partitions:
-            asked = DeleteRecordsPartition(partition_index=each.partition, offset=wanted[each])
-            topics.setdefault(each.topic, []).append(asked)
         request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=name, partitions=some) for name, some in topics.items()],
+            topics=[
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=each.partition, offset=wanted[each])
+                        for each in some
+                    ],
+                )
+                for name, some in by_topic(partitions).items()
+            ],
             timeout_ms=_TIMEOUT_MS,
         )
         for topic in connection.ask(DELETE_RECORDS, request).topics:

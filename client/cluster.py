@@ -71,6 +71,14 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    """Return partitions by the names of their topics."""
+    found: dict[str, list[Partition]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each)
+    return found
+
+
 class Topic(NamedTuple):
     """What metadata say of a topic; the id is zero where the broker gives it none."""
 
