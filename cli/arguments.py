@@ -1,53 +1,84 @@
-"""What the command lines of several verbs have in common.
+"""Arguments and options that several verbs have in common.
 
-Refuses to know what is done with it. Invariant: a text that goes to a broker is UTF-8.
+Invariant: a text that goes to a broker is UTF-8.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-import typer
+import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shown
+from tidelog.config.kinds import INT_MAX
 
-
-def sent(value: Any) -> Any:
-    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
-    texts = value if isinstance(value, (list, tuple)) else [value or ""]
-    for text in texts:
-        if not is_utf8(text):
-            raise typer.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
-    return value
-
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", callback=sent, help="Where the broker listens."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=sent, show_default=False)]
-LOCAL: Final = "127.0.0.1:9092"
 TIME_HELP: Final = (
     "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
 )
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", callback=sent, help="Set an option; may be repeated."),
-]
-Deleted = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--delete-config",
-        metavar="NAME",
-        callback=sent,
-        help="Return an option to its default; may be repeated.",
-    ),
-]
+PATH: Final = click.Path(path_type=Path)
+
+
+class Verbs(click.Group):
+    """Commands that are listed in the order in which they are declared."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
+        """Return the names of the commands."""
+        return list(self.commands)
+
+
+def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
+    for text in value if isinstance(value, (list, tuple)) else [value or ""]:
+        if not is_utf8(text):
+            raise click.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
+    return value
+
+
+topic_argument = click.argument("topic", metavar="TOPIC", callback=utf8)
+group_argument = click.argument("group", metavar="GROUP", callback=utf8)
+bootstrap_option = click.option(
+    "--bootstrap",
+    metavar="HOST:PORT",
+    envvar="TIDELOG_BOOTSTRAP",
+    show_envvar=True,
+    default="127.0.0.1:9092",
+    callback=utf8,
+    help="Where the broker listens.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+partitions_option = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0, INT_MAX),
+    multiple=True,
+    help="Default: all; may be repeated.",
+)
+topic_options_option = click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=utf8,
+    help="Set an option of a new topic; may be repeated.",
+)
+config_option = click.option(
+    "--config",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=utf8,
+    help="Set an option; may be repeated.",
+)
+delete_config_option = click.option(
+    "--delete-config",
+    metavar="NAME",
+    multiple=True,
+    callback=utf8,
+    help="Return an option to its default; may be repeated.",
+)
 
 
 def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, str]:

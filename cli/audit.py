@@ -9,18 +9,28 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import click
+
 from tidelog.broker.clock import Clock
-from tidelog.cli import groups, offsets
+from tidelog.cli import offsets
+from tidelog.cli.arguments import (
+    Verbs,
+    bootstrap_option,
+    json_option,
+    partitions_option,
+    topic_argument,
+    utf8,
+)
 from tidelog.cli.connect import choose, connected, describe_topic, unread_words
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
-from tidelog.cli.output import Column, plain, print_rows, progress, to_json
+from tidelog.cli.groups import no_group
+from tidelog.cli.output import Column, duration, or_dash, plain, print_rows, progress, to_json
 from tidelog.cli.text import called, counted
 from tidelog.client.cluster import Cluster, Partition
 from tidelog.client.errors import BrokerError
 from tidelog.client.fetching import RECORD_BYTES, fetched
 from tidelog.client.groups import committed, list_groups
-from tidelog.config import times
 from tidelog.pipeline import key_audit
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.key_audit import Behind, Bounds
@@ -33,37 +43,44 @@ from tidelog.storage.compaction.reading import Entry
 SHOWN: Final = 100
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _duration(length_ms: int | None) -> str:
-    return "-" if length_ms is None else times.show_duration(length_ms)
-
-
 KEYS: Final = (
     Column("partition", "partition", is_number=True),
     Column("key", "key", plain),
     Column("produced_offset", "produced", is_number=True),
     Column("delivered", "delivered", is_number=True),
     Column("behind", "behind", is_number=True),
-    Column("behind_ms", "waits", _duration, is_number=True),
+    Column("behind_ms", "waits", duration, is_number=True),
 )
 
 
-def run(
-    topic: str,
-    group: str,
-    partitions: Sequence[int],
-    table_bytes: int,
-    as_json: bool,
-    bootstrap: str,
-    clock: Clock,
+@click.group(cls=Verbs)
+def audit() -> None:
+    """Compare what a group has read of a topic with what was produced."""
+
+
+@audit.command("keys")
+@topic_argument
+@click.option("--group", "-g", metavar="GROUP", required=True, callback=utf8, help="The group that reads it.")
+@partitions_option
+@click.option(
+    "--memory",
+    metavar="MIB",
+    type=click.IntRange(1, 1 << 16),
+    default=96,
+    help="For the keys, of which 20,000 take 1; the log is read several times where there are more.",
+)
+@json_option
+@bootstrap_option
+def audit_keys(
+    topic: str, group: str, partitions: Sequence[int], memory: int, as_json: bool, bootstrap: str
 ) -> int:
-    """Print the keys that are behind; return the exit code."""
+    """Show for each key that a group has not read to its end its last record and the last one that was delivered.
+
+    Of the others everything that was produced is delivered. Records are those that a reader of committed ones gets.
+    """
     with connected(bootstrap) as cluster:
-        found = _behind(cluster, topic, group, partitions, table_bytes)
-        now_ms = clock.now_ms()
+        found = _behind(cluster, topic, group, partitions, memory << 20)
+        now_ms = Clock().now_ms()
         try:
             if as_json:
                 for partition, each in found:
@@ -85,7 +102,7 @@ def _behind(
     described = describe_topic(cluster, topic)
     chosen = choose(topic, [each.partition_index for each in described.partitions], partitions)
     if group not in list_groups(cluster):
-        raise groups.no_group(group)
+        raise no_group(group)
     passed = committed(cluster, group)
     starts, ends, unread = offsets.bounds(cluster, chosen)
     if unread:
@@ -148,7 +165,7 @@ def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: i
             "partition": partition,
             "key": each.key,
             "produced_offset": each.produced_offset,
-            "delivered": _or_dash(each.delivered_offset if each.gone is None else each.gone),
+            "delivered": or_dash(each.delivered_offset if each.gone is None else each.gone),
             "behind": each.records,
             "behind_ms": each.waits_ms(now_ms),
         }

@@ -7,11 +7,20 @@ Names and values go to a running broker as they are, and its answer comes back, 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, Bootstrap, Deleted, Json, Settings, parse_options, sent
+from tidelog.cli.arguments import (
+    PATH,
+    Verbs,
+    bootstrap_option,
+    config_option,
+    delete_config_option,
+    json_option,
+    parse_options,
+    utf8,
+)
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
 
 # Where a value comes from, by Kafka's numbers.
 OF_TOPIC: Final = 1
-_SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
+SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
 OPTIONS: Final = (
     Column("option", "option"),
     Column("value", "value", or_dash),
@@ -36,40 +45,44 @@ OPTIONS: Final = (
 
 Changes = dict[str, str | None]
 
-app = typer.Typer(
-    name="configs",
-    help="Show and change the options of topics and of the broker: while it runs, or with --data-dir while none does.",
-    no_args_is_help=True,
+
+@click.group(cls=Verbs)
+def configs() -> None:
+    """Show and change the options of topics and of the broker: while it runs, or with --data-dir while none does."""
+
+
+_topic_option = click.option(
+    "--topic", metavar="NAME", callback=utf8, help="The topic whose options to show or change."
 )
-OneTopic = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="NAME", callback=sent, help="The topic whose options to show or change."),
-]
-Node = Annotated[
-    int | None, typer.Option("--broker", metavar="ID", min=0, max=INT_MAX, help="The broker, by its node.id.")
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        help="The data folder of a stopped broker: show or change the options stored there, and ask no broker.",
-    ),
-]
-Everyone = Annotated[
-    bool,
-    typer.Option("--all-brokers", help="With --data-dir: the options set for all brokers, under no node.id."),
-]
+_broker_option = click.option(
+    "--broker", metavar="ID", type=click.IntRange(0, INT_MAX), help="The broker, by its node.id."
+)
+_data_dir_option = click.option(
+    "--data-dir",
+    type=PATH,
+    help="The data folder of a stopped broker: show or change the options stored there, and ask no broker.",
+)
+_all_brokers_option = click.option(
+    "--all-brokers", is_flag=True, help="With --data-dir: the options set for all brokers, under no node.id."
+)
 
 
-@app.command("describe")
+@configs.command("describe")
+@_topic_option
+@_broker_option
+@click.option("--all", "every", is_flag=True, help="Show options that have their defaults too.")
+@json_option
+@bootstrap_option
+@_data_dir_option
+@_all_brokers_option
 def describe(
-    topic: OneTopic = None,
-    broker: Node = None,
-    every: Annotated[bool, typer.Option("--all", help="Show options that have their defaults too.")] = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-    data_dir: DataDir = None,
-    all_brokers: Everyone = False,
+    topic: str | None,
+    broker: int | None,
+    every: bool,
+    as_json: bool,
+    bootstrap: str,
+    data_dir: Path | None,
+    all_brokers: bool,
 ) -> int:
     """Show the options that were set on a topic or for a broker."""
     if data_dir is not None or all_brokers:
@@ -81,7 +94,7 @@ def describe(
         {
             "option": name,
             "value": option.value,
-            "source": _SOURCES.get(option.config_source, "unknown"),
+            "source": SOURCES.get(option.config_source, "unknown"),
             "read_only": option.read_only,
         }
         for name, option in found.items()
@@ -114,16 +127,24 @@ def _print(
         print(without)
 
 
-@app.command("alter")
+@configs.command("alter")
+@_topic_option
+@_broker_option
+@config_option
+@delete_config_option
+@json_option
+@bootstrap_option
+@_data_dir_option
+@_all_brokers_option
 def alter(
-    topic: OneTopic = None,
-    broker: Node = None,
-    config: Settings = None,
-    delete_config: Deleted = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-    data_dir: DataDir = None,
-    all_brokers: Everyone = False,
+    topic: str | None,
+    broker: int | None,
+    config: Sequence[str],
+    delete_config: Sequence[str],
+    as_json: bool,
+    bootstrap: str,
+    data_dir: Path | None,
+    all_brokers: bool,
 ) -> int:
     """Change options of a topic or of a broker, which holds at once and after a restart."""
     if data_dir is not None or all_brokers:
@@ -199,8 +220,8 @@ def in_words(wanted: Changes) -> list[str]:
     return [f"{name} deleted" if value is None else f"{name}={value}" for name, value in wanted.items()]
 
 
-def _wanted(settings: Sequence[str] | None, deleted: Sequence[str] | None) -> Changes:
-    wanted = changes(settings or [], deleted or [])
+def _wanted(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
+    wanted = changes(settings, deleted)
     if not wanted:
         raise CommandError("nothing to change: give --config NAME=VALUE or --delete-config NAME", USAGE)
     return wanted

@@ -1,10 +1,9 @@
 """The broker that `--bootstrap` names, for the verbs that talk to one.
 
-Owns how an address is read, and what client errors are called on the command line. Imports the client only when a verb
-connects, since `tidelog serve` and `--help` do without.
+Owns what client errors are called on the command line. Imports the client only when a verb connects, so that a wrong
+command line and `VERB --help` are answered without it.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -17,16 +16,14 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
     from tidelog.client.offsets import Found
 
-DEFAULT_PORT: Final = 9092
-PORT_MAX: Final = 65535
 LOOKUP_CLOCK: Final = "lookup.clock"
 _CLIENT_ID: Final = "tidelog-cli"
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?")
 
 
 @contextmanager
 def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
     """Connect to a broker, and turn client errors into CommandError."""
+    from tidelog.client import address
     from tidelog.client.cluster import Cluster
     from tidelog.client.errors import (
         CannotConnect,
@@ -37,13 +34,16 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
         Unreachable,
     )
 
-    host, port = address(bootstrap)
+    try:
+        host, port = address.parse(bootstrap)
+    except ValueError as error:
+        raise CommandError(f"--bootstrap {bootstrap}: {error}", USAGE) from None
     with Cluster([(host, port)], _CLIENT_ID, answer_s) as cluster:
         try:
             cluster.any_broker()
             yield cluster
         except CannotConnect as error:
-            port_hint = "" if port == DEFAULT_PORT else f" --port {port}"
+            port_hint = "" if port == address.DEFAULT_PORT else f" --port {port}"
             advice = f"start one with {called()} serve{port_hint}"
             raise _unreachable(bootstrap, error.reason, advice) from error
         except UnknownHost as error:
@@ -60,27 +60,6 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
 
 def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:
     return CommandError(f"cannot reach a broker at {bootstrap}: {reason}; {advice}", UNREACHABLE)
-
-
-def address(bootstrap: str) -> tuple[str, int]:
-    """Return the host and port that text means; CommandError if it means none."""
-    from tidelog.config.kinds import check_host
-
-    found = _ADDRESS.fullmatch(bootstrap)
-    if found is None:
-        raise _misspelled(bootstrap, "write it as host:port, with an IPv6 address as [::1]:9092")
-    host, digits = found["v6"] or found["host"], (found["port"] or str(DEFAULT_PORT)).lstrip("0")
-    if not digits or len(digits) > len(str(PORT_MAX)) or int(digits) > PORT_MAX:
-        raise _misspelled(bootstrap, f"the port is out of range, 1 to {PORT_MAX}")
-    try:
-        check_host(host)
-    except ValueError as error:
-        raise _misspelled(bootstrap, str(error)) from None
-    return host, int(digits)
-
-
-def _misspelled(bootstrap: str, why: str) -> CommandError:
-    return CommandError(f"--bootstrap {bootstrap}: {why}", USAGE)
 
 
 def no_topic(topic: str) -> CommandError:

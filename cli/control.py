@@ -3,16 +3,25 @@
 Names and values go to the broker as they are, and its answer comes back.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-import typer
+import click
 
-from tidelog.broker.control_protocol import FAULT_OPTIONS, Param
-from tidelog.cli.arguments import TIME_HELP, Json, parse_options, sent
+from tidelog.broker.control_protocol import FAULT_OPTIONS
+from tidelog.cli.arguments import (
+    PATH,
+    TIME_HELP,
+    Verbs,
+    json_option,
+    parse_options,
+    topic_argument,
+    topic_options_option,
+    utf8,
+)
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import Column, or_dash, print_rows, to_json
@@ -34,52 +43,51 @@ SEEN = (
 _ABOUT = ("fault", "at_ms", "api", "version", "client_id")
 
 
-app = typer.Typer(
-    name="test-control",
-    help="Move the clock of a broker that was started with --test-control, and make requests to it fail.",
-    no_args_is_help=True,
-)
-
 Arguments = dict[str, Any]
 
-DataDir = Annotated[Path | None, typer.Option(help="The data folder of the broker; default: as for serve.")]
-Time = Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_HELP}.", show_default=False)]
-Name = Annotated[str, typer.Argument(metavar="TOPIC", callback=sent, show_default=False)]
-Number = Annotated[int, typer.Option("--partition", "-p", min=0, max=INT_MAX, help="The partition.")]
-Group = Annotated[str | None, typer.Option("--group", "-g", callback=sent, help="Only for this group.")]
+
+@click.group(cls=Verbs)
+def test_control() -> None:
+    """Move the clock of a broker that was started with --test-control, and make requests to it fail."""
 
 
-def _command(
-    name: str, options: Sequence[Parameter] = ()
-) -> Callable[[Callable[..., Arguments]], Callable[..., Arguments]]:
-    """Make a verb of a function: it takes these options too, and those that say which broker is asked."""
+_data_dir_option = click.option(
+    "--data-dir", type=PATH, help="The data folder of the broker; default: as for serve."
+)
+_partition_option = click.option(
+    "--partition", "-p", type=click.IntRange(0, INT_MAX), default=0, help="The partition."
+)
 
-    def add(arguments_of: Callable[..., Arguments]) -> Callable[..., Arguments]:
-        def verb(*, data_dir: DataDir = None, as_json: Json = False, **words: Any) -> int:
+
+def _command(name: str) -> Callable[[Callable[..., Arguments]], click.Command]:
+    """Make a verb of a function that returns the arguments of a command; options say which broker is asked."""
+
+    def add(arguments_of: Callable[..., Arguments]) -> click.Command:
+        @functools.wraps(arguments_of)
+        def verb(data_dir: Path | None, as_json: bool, **words: Any) -> int:
             return _do(data_dir, as_json, name, **arguments_of(**words))
 
-        where = list(signature(verb).parameters.values())[:2]
-        own = [each for each in signature(arguments_of).parameters.values() if each.kind != each.VAR_KEYWORD]
-        verb.__signature__ = signature(verb).replace(parameters=[*own, *options, *where])  # type: ignore[attr-defined]
-        app.command(name.replace("_", "-"), help=arguments_of.__doc__)(verb)
-        return arguments_of
+        return test_control.command(name.replace("_", "-"))(_data_dir_option(json_option(verb)))
 
     return add
 
 
-def _option(name: str, declared: Any, param: Param) -> Parameter:
-    """Return a declared option of a fault as one of the command line."""
-    kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
-    flags = [f"--{name.replace('_', '-')}", *([param.short] if param.short else [])]
-    option = typer.Option(
-        *flags,
-        metavar=param.metavar,
-        min=param.at_least,
-        max=param.at_most,
-        callback=sent if kind is str else None,
-        help=param.help,
-    )
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+def _fault_options(function: Callable[..., Arguments]) -> Callable[..., Arguments]:
+    """Give a function the declared options of a fault."""
+    for name, (declared, param) in reversed(FAULT_OPTIONS.items()):
+        kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
+        bounded = click.IntRange(param.at_least, param.at_most)
+        function = click.option(
+            *[f"--{name.replace('_', '-')}", *([param.short] if param.short else [])],
+            name,
+            metavar=param.metavar,
+            type=bounded if kind is int else kind,
+            is_flag=kind is bool,
+            default=None,
+            callback=utf8 if kind is str else None,
+            help=param.help,
+        )(function)
+    return function
 
 
 @_command("hello")
@@ -95,25 +103,22 @@ def now() -> Arguments:
 
 
 @_command("hold")
-def hold(
-    time: Annotated[
-        str | None, typer.Argument(metavar="[TIME]", help=f"{TIME_HELP}. Default: now.", show_default=False)
-    ] = None,
-) -> Arguments:
+@click.argument("time", required=False, help=f"{TIME_HELP}. Default: now.")
+def hold(time: str | None) -> Arguments:
     """Hold the clock."""
     return {"at_ms": time}
 
 
 @_command("set")
-def set_clock(time: Time) -> Arguments:
+@click.argument("time", help=f"{TIME_HELP}.")
+def set_clock(time: str) -> Arguments:
     """Move the clock to a time, on or back, and hold it there."""
     return {"at_ms": time}
 
 
 @_command("advance")
-def advance(
-    span: Annotated[str, typer.Argument(metavar="SPAN", help="48h, 1h30m, 500ms ...", show_default=False)],
-) -> Arguments:
+@click.argument("span", help="48h, 1h30m, 500ms ...")
+def advance(span: str) -> Arguments:
     """Move the clock forward and hold it there; all work due by then is done when this returns."""
     return {"ms": duration_ms("SPAN", span)}
 
@@ -124,23 +129,27 @@ def release() -> Arguments:
     return {}
 
 
-@_command("fault", [_option(name, *declared) for name, declared in FAULT_OPTIONS.items()])
+@_command("fault")
+@click.argument("api", metavar="API...", nargs=-1, required=True, help="produce, fetch, ListOffsets ...")
+@click.option("--topic", callback=utf8, help="Only for this topic.")
+@click.option("--times", type=click.IntRange(1, INT_MAX), default=1, help="How often.")
+@click.option("--always", is_flag=True, help="Until it is cleared.")
+@click.option("--probability", type=float, default=1.0, help="How likely, above 0 and up to 1.")
+@click.option("--seed", type=click.IntRange(0, LONG_MAX), default=0, help="Of chance.")
+@_fault_options
 def fault(
-    api: Annotated[
-        list[str],
-        typer.Argument(metavar="API...", help="produce, fetch, ListOffsets ...", show_default=False),
-    ],
-    topic: Annotated[str | None, typer.Option(callback=sent, help="Only for this topic.")] = None,
-    times: Annotated[int, typer.Option(min=1, max=INT_MAX, help="How often.")] = 1,
-    always: Annotated[bool, typer.Option("--always", help="Until it is cleared.")] = False,
-    probability: Annotated[float, typer.Option(help="How likely, above 0 and up to 1.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, max=LONG_MAX, help="Of chance.")] = 0,
+    api: Sequence[str],
+    topic: str | None,
+    times: int,
+    always: bool,
+    probability: float,
+    seed: int,
     **options: Any,
 ) -> Arguments:
     """Make the next requests fail: with an error, a delay, a closed connection or a missing answer."""
     given = {name: value for name, value in options.items() if value is not None}
     when = {"times": None if always else times, "probability": probability, "seed": seed}
-    return {"api": api, "topic": topic, **when, **given}
+    return {"api": list(api), "topic": topic, **when, **given}
 
 
 @_command("faults_seen")
@@ -150,22 +159,24 @@ def faults_seen() -> Arguments:
 
 
 @_command("clear_faults")
-def clear_faults(
-    fault: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only this one.")] = None,
-    seen: Annotated[bool, typer.Option("--seen", help="Forget those that were applied, too.")] = False,
-) -> Arguments:
+@click.option("--fault", metavar="N", type=click.IntRange(1), help="Only this one.")
+@click.option("--seen", is_flag=True, help="Forget those that were applied, too.")
+def clear_faults(fault: int | None, seen: bool) -> Arguments:
     """Remove all faults, a full disk too."""
     return {"fault": fault, "seen": seen}
 
 
 @_command("move_coordinator")
-def move_coordinator(group: Group = None) -> Arguments:
+@click.option("--group", "-g", callback=utf8, help="Only for this group.")
+def move_coordinator(group: str | None) -> Arguments:
     """Tell each connected client once to look up the coordinator of its group again."""
     return {"group": group}
 
 
 @_command("raise_leader_epoch")
-def raise_leader_epoch(topic: Name, partition: Number = 0) -> Arguments:
+@topic_argument
+@_partition_option
+def raise_leader_epoch(topic: str, partition: int) -> Arguments:
     """Begin a new leader epoch of a partition, as after an election."""
     return {"topic": topic, "partition": partition}
 
@@ -183,23 +194,23 @@ def free_disk() -> Arguments:
 
 
 @_command("create_topic")
-def create_topic(
-    topic: Name,
-    partitions: Annotated[
-        int,
-        typer.Option(min=-1, max=INT_MAX, help="Default: the broker's num.partitions.", show_default=False),
-    ] = -1,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", callback=sent, help="Set a topic option; may be repeated."),
-    ] = None,
-) -> Arguments:
+@topic_argument
+@click.option(
+    "--partitions",
+    type=click.IntRange(-1, INT_MAX),
+    default=-1,
+    show_default=False,
+    help="Default: the broker's num.partitions.",
+)
+@topic_options_option
+def create_topic(topic: str, partitions: int, options: Sequence[str]) -> Arguments:
     """Create a topic."""
-    return {"name": topic, "partitions": partitions, "config": parse_options(option or [])}
+    return {"name": topic, "partitions": partitions, "config": parse_options(options)}
 
 
 @_command("delete_topic")
-def delete_topic(topic: Name) -> Arguments:
+@topic_argument
+def delete_topic(topic: str) -> Arguments:
     """Delete a topic."""
     return {"name": topic}
 
@@ -211,7 +222,9 @@ def roll() -> Arguments:
 
 
 @_command("offsets")
-def offsets(topic: Name, partition: Number = 0) -> Arguments:
+@topic_argument
+@_partition_option
+def offsets(topic: str, partition: int) -> Arguments:
     """Show where the log of a partition begins, and where its next record goes."""
     return {"topic": topic, "partition": partition}
 

@@ -1,11 +1,18 @@
 """`tidelog delete-records`: have the partitions of a topic begin later."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Json, Topic, Yes
+from tidelog.cli.arguments import (
+    TIME_HELP,
+    bootstrap_option,
+    json_option,
+    partitions_option,
+    topic_argument,
+    yes_option,
+)
 from tidelog.cli.connect import choose, connected, describe_topic, find_all_offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
@@ -13,7 +20,7 @@ from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import confirm, counted
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
-from tidelog.config.kinds import INT_MAX, LONG_MAX
+from tidelog.config.kinds import LONG_MAX
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -21,42 +28,38 @@ if TYPE_CHECKING:
 STARTS: Final = (Column("partition", "partition", is_number=True), Column("start", "start", is_number=True))
 
 
-app = typer.Typer()
-
-
-@app.command("delete-records")
+@click.command("delete-records")
+@topic_argument
+@partitions_option
+@click.option(
+    "--offset",
+    metavar="N",
+    type=click.IntRange(0, LONG_MAX),
+    help="Delete what lies before this offset of one --partition.",
+)
+@click.option(
+    "--before",
+    metavar="TIME",
+    help=f"Delete what lies before the first record at or after this time: {TIME_HELP}.",
+)
+@click.option("--all", "everything", is_flag=True, help="Delete all records.")
+@yes_option
+@json_option
+@bootstrap_option
 def delete_records(
-    topic: Topic,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all; may be repeated."),
-    ] = None,
-    offset: Annotated[
-        int | None,
-        typer.Option(
-            "--offset",
-            metavar="N",
-            min=0,
-            max=LONG_MAX,
-            help="Delete what lies before this offset of one --partition.",
-        ),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help=f"Delete what lies before the first record at or after this time: {TIME_HELP}.",
-        ),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
+    topic: str,
+    partitions: Sequence[int],
+    offset: int | None,
+    before: str | None,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> int:
     """Delete the oldest records of a topic, and show where each partition begins now."""
     if (offset is not None) + (before is not None) + everything != 1:
         raise CommandError("give one of --offset N, --before TIME and --all", USAGE)
-    if offset is not None and len(partition or ()) != 1:
+    if offset is not None and len(partitions) != 1:
         raise CommandError("--offset N goes with one --partition", USAGE)
     at_ms = None if before is None else time_ms("--before", before, now_ms())
     with connected(bootstrap) as cluster:
@@ -65,7 +68,7 @@ def delete_records(
         described = describe_topic(cluster, topic)
         if described.is_internal:
             raise CommandError(f"topic {topic} is the broker's own, and its records are not deleted by hand")
-        chosen = choose(topic, [each.partition_index for each in described.partitions], partition or ())
+        chosen = choose(topic, [each.partition_index for each in described.partitions], partitions)
         if offset is not None:
             _check_offset(cluster, chosen[0], offset)
         wanted = dict.fromkeys(chosen, admin.HIGH_WATERMARK if offset is None else offset)

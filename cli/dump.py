@@ -13,6 +13,9 @@ from struct import Struct
 from typing import IO, Any, Final, NamedTuple
 from uuid import UUID
 
+import click
+
+from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
@@ -51,10 +54,21 @@ class Part(NamedTuple):
     is_sound: bool = True
 
 
-def run(path: Path, with_records: bool, as_json: bool) -> int:
-    """Print the parts of a file; return the exit code: 1 if one of them is damaged."""
+@click.command("dump")
+@click.argument(
+    "file",
+    type=PATH,
+    help="A .log, .index, .timeindex, .appendindex, .snapshot or .summary of a partition.",
+)
+@click.option("--records", "--deep", "records", is_flag=True, help="Show the records in each batch too.")
+@json_option
+def dump(file: Path, records: bool, as_json: bool) -> int:
+    """Show what a file of a partition holds, and whether it is sound. No broker is asked, nor disturbed if one runs.
+
+    An incomplete last batch is reported but is no error, since a broker may be writing it.
+    """
     is_sound = True
-    for part in _parts(path, with_records):
+    for part in _parts(file, records):
         print(to_json(part.fields | {"ok": part.is_sound}) if as_json else part.text)
         is_sound &= part.is_sound
     return OK if is_sound else FAILED

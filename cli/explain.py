@@ -12,17 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
+
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
-from tidelog.broker.clock import Clock
 from tidelog.cli import time_options
+from tidelog.cli.arguments import PATH, TIME_HELP, Verbs, json_option, topic_argument
 from tidelog.cli.broker_options import configure
+from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, known, or_dash, print_rows, time, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
-from tidelog.config.table import Described, Source
+from tidelog.config.kinds import INT_MAX
+from tidelog.config.table import Described
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once
@@ -38,7 +42,7 @@ from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
 from tidelog.storage.segment import Segment
-from tidelog.storage.summary import NONE, OFFSET_MAX
+from tidelog.storage.summary import OFFSET_MAX
 
 RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
 COMPACTION_OPTIONS: Final = (
@@ -49,25 +53,18 @@ COMPACTION_OPTIONS: Final = (
     "delete.retention.ms",
 )
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
-_SOURCES: Final = {
-    Source.TOPIC: "topic",
-    Source.DYNAMIC_BROKER: "dynamic broker",
-    Source.DYNAMIC_DEFAULT: "dynamic default",
-    Source.BROKER: "broker",
-    Source.DEFAULT: "default",
-}
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
 
-class Where(NamedTuple):
+class _Where(NamedTuple):
     """What of which folder is to be explained."""
 
     topic: str
     partition: int | None  # None for all
     data_dir: Path | None
     config_file: Path | None
-    overrides: Sequence[str] = ()
+    overrides: Sequence[str]
 
 
 class _Topic(NamedTuple):
@@ -80,16 +77,8 @@ class _Topic(NamedTuple):
     options: list[Described]  # of that configuration, each with where its value is from
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
 def _yes_or_dash(is_so: bool) -> str:
     return "yes" if is_so else "-"
-
-
-def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
 def _share(share: float | None) -> str:
@@ -104,46 +93,85 @@ _SEGMENT: Final = (
 )
 RETENTION: Final = (
     *_SEGMENT,
-    Column("age_begins", "age begins", _time),
+    Column("age_begins", "age begins", time),
     Column("age_bound", "or earlier", _yes_or_dash),
-    Column("expires", "expires", _time),
+    Column("expires", "expires", time),
     Column("why", "why"),
 )
 COMPACTION: Final = (
     *_SEGMENT,
     Column("records", "records", is_number=True),
-    Column("clean_to", "clean to", _or_dash, is_number=True),
-    Column("cleaned", "last pass", _time),
+    Column("clean_to", "clean to", or_dash, is_number=True),
+    Column("cleaned", "last pass", time),
     Column("yield", "yield", _share, is_number=True),
     Column("garbage", "garbage", _share, is_number=True),
-    Column("horizon", "deletes go", _time),
+    Column("horizon", "deletes go", time),
     Column("why", "why"),
 )
 OFFSET: Final = (
     *_SEGMENT,
     Column("what", "is"),
-    Column("largest_time", "largest time", _time),
-    Column("entry_time", "index entry", _time),
+    Column("largest_time", "largest time", time),
+    Column("entry_time", "index entry", time),
     Column("entry_bound", "or earlier", _yes_or_dash),
-    Column("entry_offset", "to offset", _or_dash, is_number=True),
-    Column("position", "from position", _or_dash, is_number=True),
+    Column("entry_offset", "to offset", or_dash, is_number=True),
+    Column("position", "from position", or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
     Column("why", "why"),
 )
 RANGE: Final = (
     Column("partition", "partition", is_number=True),
     Column("clock", "clock"),
-    Column("offset", "first offset", _or_dash, is_number=True),
-    Column("end_offset", "ends before", _or_dash, is_number=True),
+    Column("offset", "first offset", or_dash, is_number=True),
+    Column("end_offset", "ends before", or_dash, is_number=True),
     Column("reads", "reads", is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
 )
 
 
-def retained(where: Where, as_json: bool, clock: Clock) -> int:
-    """Print when each segment goes, and by which rule; return the exit code."""
-    now_ms = clock.now_ms()
-    with _opened(where, now_ms) as (topic, logs):
+@click.group(cls=Verbs)
+def explain() -> None:
+    """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
+
+
+_partition_option = click.option(
+    "--partition", "-p", type=click.IntRange(0, INT_MAX), help="Default: all of them."
+)
+_data_dir_option = click.option(
+    "--data-dir", type=PATH, help="The broker's data folder. Default: as the broker's."
+)
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=PATH,
+    help="The broker's server.properties, for what a topic does not set.",
+)
+_override_option = click.option(
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option that the broker was started with; may be repeated.",
+)
+_clock_option = click.option(
+    "--clock",
+    "clock_name",
+    metavar="CLOCK",
+    help="record or append. Default: the topic's lookup.clock.",
+)
+
+
+@explain.command("retention")
+@topic_argument
+@_partition_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_retention(as_json: bool, **where: Any) -> int:
+    """Show for each segment of a topic whether and when it expires, by which rule and clock."""
+    now_ms = time_options.now_ms()
+    with _opened(_Where(**where), now_ms) as (topic, logs):
         rows = [
             _of(log) | _verdict(verdict, log)
             for log in logs
@@ -193,12 +221,25 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     return f"stays: {age}{appends}"
 
 
-def compacted(where: Where, reads_keys: bool, as_json: bool, clock: Clock) -> int:
-    """Print what passes have made of each segment, and when the next one is due; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("compaction")
+@topic_argument
+@_partition_option
+@click.option(
+    "--keys",
+    "reads_keys",
+    is_flag=True,
+    help="Read all keys, and estimate how much of each segment is garbage.",
+)
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
+    """Show how far each segment of a topic is clean, what its last pass saved, and when the next is due."""
+    now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms) as (topic, logs):
+    with _opened(_Where(**where), now_ms) as (topic, logs):
         for log in logs:
             if reads_keys:
                 _look_at_keys(log, now_ms)
@@ -230,18 +271,14 @@ def _state(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) ->
         "next_offset": segment.next_offset,
         "bytes": segment.size,
         "records": summary.record_count,
-        "clean_to": _known(summary.cleaned_to),
-        "cleaned": _known(summary.cleaned_ms),
-        "source_bytes": _known(summary.source_bytes),
+        "clean_to": known(summary.cleaned_to),
+        "cleaned": known(summary.cleaned_ms),
+        "source_bytes": known(summary.source_bytes),
         "yield": None if yielded is None else round(yielded, 4),
         "garbage": None if sample is None else round(sample.garbage_bytes / max(segment.size, 1), 4),
-        "horizon": _known(summary.horizon_ms),
+        "horizon": known(summary.horizon_ms),
         "why": _why_compacted(segment, log, plan, now_ms),
     }
-
-
-def _known(number: int) -> int | None:
-    return None if number == NONE else number
 
 
 def _why_compacted(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> str:
@@ -298,13 +335,22 @@ def _due(log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
-    """Print how the first record at or after a time is found; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("offset")
+@topic_argument
+@click.option("--at", metavar="TIME", required=True, help=f"{TIME_HELP}.")
+@_partition_option
+@_clock_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
+    """Show how the first record at or after a time is found: segments, index entries, bytes read, the answer."""
+    now_ms = time_options.now_ms()
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms, clock_name) as (topic, logs):
+    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             found = explained.first_at_or_after(log, at_ms, timeline)
@@ -325,16 +371,26 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
     return OK
 
 
-def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
-    """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
-    now_ms = clock.now_ms()
+@explain.command("range")
+@topic_argument
+@click.option("--from", "since", metavar="TIME", required=True, help=f"{TIME_HELP}.")
+@click.option("--to", "until", metavar="TIME", required=True, help="Not in the range itself.")
+@_partition_option
+@_clock_option
+@_data_dir_option
+@_config_option
+@_override_option
+@json_option
+def explain_range(since: str, until: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
+    """Show the exact range of offsets that holds all records of a range of times, and what was read for that."""
+    now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)
     first, end = times.show(from_ms), times.show(to_ms)
     if from_ms > to_ms:
         raise CommandError(f"--from {since} is later than --to {until}: {first} is after {end}", USAGE)
     answers: list[dict[str, Any]] = []
-    with _opened(where, now_ms, clock_name) as (topic, logs):
+    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
@@ -373,7 +429,7 @@ def _print(
 ) -> None:
     """Print rows and the options by which they are judged: as JSON, with the answers, or as a table."""
     options = {
-        option.name: {"value": option.text, "source": _SOURCES[option.source]}
+        option.name: {"value": option.text, "source": SOURCES[option.source]}
         for option in topic.options
         if option.name in names
     }
@@ -437,7 +493,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 @contextmanager
 def _opened(
-    where: Where, now_ms: int, clock_name: str | None = None
+    where: _Where, now_ms: int, clock_name: str | None = None
 ) -> Iterator[tuple[_Topic, Iterator[Log]]]:
     """Yield the topic, and the logs of the partitions that were asked for, opened for reading one by one."""
     if clock_name is not None and clock_name not in CLOCKS:
@@ -453,7 +509,7 @@ def _opened(
         raise CommandError(f"{error.filename or where.data_dir}: {error.strerror or error}") from error
 
 
-def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
+def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
     partitions = topic.partitions if where.partition is None else [where.partition]
     if not set(partitions) <= set(topic.partitions):
         raise CommandError(
@@ -466,7 +522,7 @@ def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
         yield read_only.load(path, topic.name, number, topic.config, start, now_ms)
 
 
-def _topic(where: Where) -> _Topic:
+def _topic(where: _Where) -> _Topic:
     """Return the topic as the catalogue has it, with the partitions of folders that a start would adopt."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
     folder, name = broker.log_dir, where.topic

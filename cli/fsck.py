@@ -10,8 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import click
+
 from tidelog.broker import catalog_check
 from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
+from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
@@ -22,8 +25,20 @@ from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
 DAMAGE: Final = "damage"
 
 
-def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
-    """Check a folder; return the exit code."""
+@click.command("fsck")
+@click.argument("folder", type=PATH, required=False, help="A data folder, or the folder of a partition.")
+@click.option("--data-dir", type=PATH, help="A data folder, in place of FOLDER.")
+@click.option(
+    "--repair", is_flag=True, help="Rebuild indexes and summaries from the log. Stop the broker first."
+)
+@click.option("--deep", is_flag=True, help="Decode every record too.")
+@json_option
+def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
+    """Check logs and the files beside them, and print a line for each damage. Only --repair writes.
+
+    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
+    mended), 4 there is nothing to look at, or it cannot be read.
+    """
     if (folder is None) == (data_dir is None):
         raise CommandError("name the folder to check, either as FOLDER or with --data-dir", USAGE)
     path = folder or data_dir
@@ -32,15 +47,15 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     try:
         with quiet():
             others = {CATALOG_FILE: catalog_check.faults}
-            fsck = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path), others=others)
-            for problem in fsck.problems():
+            checked = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path), others=others)
+            for problem in checked.problems():
                 problems.append(problem)
                 print(_line(problem, repair, as_json))
     except (NothingToCheck, DataDirLocked) as error:
         raise CommandError(str(error), UNREADABLE) from error
     except OSError as error:
         raise CommandError(f"{error.filename or path}: {error.strerror or error}", UNREADABLE) from error
-    print(_verdict(fsck, problems, repair, as_json))
+    print(_verdict(checked, problems, repair, as_json))
     if any(_kind(problem) == DAMAGE and not problem.is_repaired for problem in problems):
         return FAILED
     return OK if all(problem.is_seen for problem in problems) else UNREADABLE

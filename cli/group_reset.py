@@ -7,12 +7,19 @@ changed while the group has members, and nothing that was not shown.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
+import click
 
-from tidelog.cli import groups, offsets
-from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Json, Yes, sent
+from tidelog.cli import offsets
+from tidelog.cli.arguments import (
+    TIME_HELP,
+    bootstrap_option,
+    group_argument,
+    json_option,
+    utf8,
+    yes_option,
+)
 from tidelog.cli.connect import (
     connected,
     existing,
@@ -23,7 +30,7 @@ from tidelog.cli.connect import (
 )
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
-from tidelog.cli.groups import app
+from tidelog.cli.groups import groups, in_words, no_group, refuse_members
 from tidelog.cli.output import Column, or_dash, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
 from tidelog.cli.time_options import duration_ms, now_ms, time_ms
@@ -80,42 +87,46 @@ class _Partition(NamedTuple):
     end: int
 
 
-@app.command("reset")
+@groups.command("reset")
+@group_argument
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME[:P,P]",
+    multiple=True,
+    callback=utf8,
+    help="A topic, or some of its partitions; may be repeated.",
+)
+@click.option(
+    "--all-topics", is_flag=True, help="Every partition of which the group has committed an offset."
+)
+@click.option("--to-offset", metavar="N", help="earliest, latest, or the number of a record.")
+@click.option("--to-time", metavar="TIME", help=f"The first record at or after it: {TIME_HELP}.")
+@click.option("--by-duration", metavar="LENGTH", help="The first record of the last 2h, '3 days' or 1h30m.")
+@click.option(
+    "--shift-by",
+    metavar="N",
+    type=int,
+    help="Move by this many records; a negative number moves back.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+@yes_option
+@json_option
+@bootstrap_option
 def reset(
-    group: Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)],
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="NAME[:P,P]",
-            callback=sent,
-            help="A topic, or some of its partitions; may be repeated.",
-        ),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition of which the group has committed an offset.")
-    ] = False,
-    to_offset: Annotated[
-        str | None, typer.Option(metavar="N", help="earliest, latest, or the number of a record.")
-    ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help=f"The first record at or after it: {TIME_HELP}."),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(metavar="LENGTH", help="The first record of the last 2h, '3 days' or 1h30m."),
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="Move by this many records; a negative number moves back.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
+    group: str,
+    topics: Sequence[str],
+    all_topics: bool,
+    to_offset: str | None,
+    to_time: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    bootstrap: str,
 ) -> int:
     """Set where a group without members reads on. The plan is shown first: what is skipped, what is read again."""
-    topics = topic or []
     if bool(topics) == all_topics:
         raise CommandError("give either --topic NAME (NAME:0,1 for some partitions) or --all-topics", USAGE)
     wanted = _wanted(to_offset, to_time, by_duration, shift_by)
@@ -176,12 +187,12 @@ def _check_group(group: str, found: "Described | None", every: bool, is_dry: boo
     """Refuse to change a group that has members; a plan that stays one is no matter of theirs."""
     if found is None:
         if every:
-            raise groups.no_group(group)
+            raise no_group(group)
         note(f"group {group} does not exist yet; its first offsets make it")
     elif is_dry and found.members:
-        note(f"group {group} would not be reset now: {groups.in_words(found.members)}")
+        note(f"group {group} would not be reset now: {in_words(found.members)}")
     else:
-        groups.refuse_members(group, found.members, "reset")
+        refuse_members(group, found.members, "reset")
 
 
 def _wanted(

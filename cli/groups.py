@@ -7,19 +7,18 @@ far behind that is in time is `client.lag`'s.
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from tidelog.cli import groups_held, offsets
-from tidelog.cli.arguments import LOCAL, Bootstrap, Json, Yes, sent
+from tidelog.cli.arguments import Verbs, bootstrap_option, group_argument, json_option, utf8, yes_option
 from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, duration, or_dash, print_rows, to_json
+from tidelog.cli.output import Column, duration, or_dash, print_rows, time, to_json
 from tidelog.cli.text import called, confirm, counted, note, shown
 from tidelog.cli.time_options import now_ms
-from tidelog.config import times
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -42,7 +41,7 @@ HELD: Final = (
     Column("offsets", "offsets", is_number=True),
     Column("held_bytes", "held bytes", is_number=True),
     Column("address", "committed by", or_dash),
-    Column("committed_ms", "last commit", lambda at: "-" if at is None else times.show(at)),
+    Column("committed_ms", "last commit", time),
 )
 PARTITIONS: Final = (
     Column("topic", "topic"),
@@ -64,25 +63,20 @@ MEMBERS: Final = (
 )
 
 
-app = typer.Typer(
-    name="groups",
-    help="List and describe consumer groups, set where they read on, and delete them.",
-    no_args_is_help=True,
+@click.group(cls=Verbs)
+def groups() -> None:
+    """List and describe consumer groups, set where they read on, and delete them."""
+
+
+@groups.command("list")
+@click.option(
+    "--held",
+    is_flag=True,
+    help="Show who committed, when last, and how much memory of the broker that takes.",
 )
-Group = Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_default=False)]
-
-
-@app.command("list")
-def list_all(
-    held: Annotated[
-        bool,
-        typer.Option(
-            "--held", help="Show who committed, when last, and how much memory of the broker that takes."
-        ),
-    ] = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@json_option
+@bootstrap_option
+def list_all(held: bool, as_json: bool, bootstrap: str) -> int:
     """List all groups."""
     with connected(bootstrap) as cluster:
         from tidelog.client.groups import list_groups
@@ -100,8 +94,11 @@ def list_all(
     return OK
 
 
-@app.command("describe")
-def describe(group: Group, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+@groups.command("describe")
+@group_argument
+@json_option
+@bootstrap_option
+def describe(group: str, as_json: bool, bootstrap: str) -> int:
     """Show what a group has committed, how far behind it is, in records and in time, and its members."""
     with connected(bootstrap) as cluster:
         from tidelog.client.groups import committed
@@ -131,10 +128,10 @@ def describe(group: Group, as_json: Json = False, bootstrap: Bootstrap = LOCAL) 
 
 def find(cluster: "Cluster", group: str) -> "tuple[Listed, Described]":
     """Return a group and its members; CommandError if it is not there."""
-    from tidelog.client import groups
+    from tidelog.client import groups as client_groups
 
-    listed = groups.list_groups(cluster).get(group)
-    described = None if listed is None else groups.describe(cluster, listed)
+    listed = client_groups.list_groups(cluster).get(group)
+    described = None if listed is None else client_groups.describe(cluster, listed)
     if listed is None or described is None:
         raise no_group(group)
     return listed, described
@@ -196,35 +193,31 @@ def _partitions(
     return rows, unread
 
 
-@app.command("delete")
-def delete(
-    groups: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="GROUP...", callback=sent, show_default=False, help="Names, or patterns such as 'test-*'."
-        ),
-    ],
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", metavar="ADDRESS", help="Only groups for which this address has committed."
-        ),
-    ] = None,
-    yes: Yes = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@groups.command("delete")
+@click.argument(
+    "names",
+    metavar="GROUP...",
+    nargs=-1,
+    required=True,
+    callback=utf8,
+    help="Names, or patterns such as 'test-*'.",
+)
+@click.option("--address", metavar="ADDRESS", help="Only groups for which this address has committed.")
+@yes_option
+@json_option
+@bootstrap_option
+def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, bootstrap: str) -> int:
     """Delete groups without members, and what they have committed."""
     with connected(bootstrap) as cluster:
         from tidelog.client import groups as client_groups
 
-        if len(groups) == 1 and address is None and not _is_pattern(groups[0]):
-            _, described = find(cluster, groups[0])
-            refuse_members(groups[0], described.members, "deleted")
-            chosen, busy = [groups[0]], 0
-            question = f"Delete group {shown(groups[0])} and all that it has committed?"
+        if len(names) == 1 and address is None and not _is_pattern(names[0]):
+            _, described = find(cluster, names[0])
+            refuse_members(names[0], described.members, "deleted")
+            chosen, busy = [names[0]], 0
+            question = f"Delete group {shown(names[0])} and all that it has committed?"
         else:
-            chosen, busy = _chosen(cluster, groups, address)
+            chosen, busy = _chosen(cluster, names, address)
             first = ", ".join(map(shown, chosen[:3])) + ", ..." * (len(chosen) > 3)
             question = f"Delete {counted(len(chosen), 'group')} and all that they have committed ({first})?"
         if busy:

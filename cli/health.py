@@ -4,11 +4,11 @@ Owns the words. Refuses to know what is well and what is not: the broker says th
 """
 
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from tidelog.cli.arguments import Json
+from tidelog.cli.arguments import json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
 from tidelog.cli.output import to_json
@@ -18,16 +18,16 @@ from tidelog.cli.text import counted, shown
 TIMEOUT_S = 30.0
 
 
-app = typer.Typer()
-
-
-@app.command("health")
-def health(
-    address: Annotated[
-        str, typer.Option("--http", metavar="HOST:PORT", help="Where the broker answers HTTP (http.port).")
-    ],
-    as_json: Json = False,
-) -> int:
+@click.command("health")
+@click.option(
+    "--http",
+    "address",
+    metavar="HOST:PORT",
+    required=True,
+    help="Where the broker answers HTTP (http.port).",
+)
+@json_option
+def health(address: str, as_json: bool) -> int:
     """Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why."""
     answer = _ask(address)
     if as_json:

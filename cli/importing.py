@@ -4,17 +4,21 @@ Owns the lines. Refuses to know how a log is imported. Warnings are on stderr an
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+import click
 
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
-from tidelog.cli.arguments import parse_options
+from tidelog.cli.arguments import PATH, parse_options, topic_options_option, utf8
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
 from tidelog.cli.text import counted, note
 from tidelog.config.errors import ConfigError
+from tidelog.config.kinds import INT_MAX
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
@@ -23,21 +27,35 @@ from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import partition_of
 
 
-def run(
+@click.command("import")
+@click.argument("folder", type=PATH, help="The folder of a partition, written by Kafka or by Tidelog.")
+@click.option(
+    "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; made if it is missing."
+)
+@click.option("--data-dir", type=PATH, required=True, help="The data folder; made if it is missing.")
+@click.option(
+    "--partition", type=click.IntRange(0, INT_MAX), help="Default: the number in the folder's name."
+)
+@topic_options_option
+@click.option("--config", "config_file", type=PATH, help="The broker's server.properties file.")
+def import_folder(
     folder: Path,
     topic: str,
     data_dir: Path,
     partition: int | None,
-    options: list[str],
+    options: Sequence[str],
     config_file: Path | None,
-    clock: Clock,
 ) -> int:
-    """Import a folder; return the exit code."""
+    """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
+
+    Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. What the topic's
+    retention would delete is said.
+    """
     number = _number(folder) if partition is None else partition
     try:
         config = load(config_file, os.environ, {"log.dir": str(data_dir)})
         with quiet():
-            imported = import_partition(config, clock, folder, topic, number, parse_options(options))
+            imported = import_partition(config, Clock(), folder, topic, number, parse_options(options))
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (StorageError, CatalogError) as error:

@@ -1,14 +1,14 @@
 """`tidelog log-dirs`: what the partitions take on the broker's disk, as the broker says."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, Bootstrap, Json, sent
+from tidelog.cli.arguments import bootstrap_option, json_option, utf8
 from tidelog.cli.connect import connected, partitions_of
 from tidelog.cli.exit_codes import OK
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, known, print_rows, to_json
 from tidelog.cli.text import counted, shown
 
 SIZES: Final = (
@@ -19,24 +19,24 @@ SIZES: Final = (
 )
 
 
-app = typer.Typer()
-
-
-@app.command("log-dirs")
-def log_dirs(
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="NAME", callback=sent, help="Default: all; may be repeated."),
-    ] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@click.command("log-dirs")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME",
+    multiple=True,
+    callback=utf8,
+    help="Default: all; may be repeated.",
+)
+@json_option
+@bootstrap_option
+def log_dirs(topics: Sequence[str], as_json: bool, bootstrap: str) -> int:
     """Show what each partition takes on the broker's disk, and how full that is."""
     with connected(bootstrap) as cluster:
         from tidelog.client import admin
         from tidelog.client.errors import BrokerError
 
-        wanted = {name: [each.partition for each in partitions_of(cluster, name)] for name in topic or ()}
+        wanted = {name: [each.partition for each in partitions_of(cluster, name)] for name in topics}
         found = admin.log_dirs(cluster, wanted or None)
         for broker, results in found.items():
             for each in results:
@@ -63,7 +63,7 @@ def _sizes(broker: int, folder: Any) -> Iterator[dict[str, Any]]:
                 "broker": broker,
                 "topic": topic.name,
                 "partition": each.partition_index,
-                "bytes": _known(each.partition_size),
+                "bytes": known(each.partition_size),
             }
 
 
@@ -73,14 +73,9 @@ def _folder(broker: int, folder: Any, size_bytes: int) -> dict[str, Any]:
         "broker": broker,
         "log_dir": folder.log_dir,
         "bytes": size_bytes,
-        "total_bytes": _known(folder.total_bytes),
-        "usable_bytes": _known(folder.usable_bytes),
+        "total_bytes": known(folder.total_bytes),
+        "usable_bytes": known(folder.usable_bytes),
     }
-
-
-def _known(number: int) -> int | None:
-    """Return a number of an answer; -1 says that the broker does not tell."""
-    return None if number < 0 else number
 
 
 def _in_words(folder: dict[str, Any], partitions: int) -> str:

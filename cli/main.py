@@ -1,162 +1,167 @@
-"""The `tidelog` command with all its verbs.
+"""The `tidelog` command: its verbs, and how all of them end.
 
-The verbs of a data folder are declared here, and import what they do when they run: so `tidelog serve` starts without
-the client, and `tidelog dump` without the broker.
+An error is one line on stderr.
+
+Exit codes: 0 done; 1 failed (what the broker refused, what is damaged, what a person did not confirm); 2 the command
+line cannot be understood; 3 the broker cannot be reached, or stopped answering; 4 `fsck` could not
+look; 130 Ctrl-C. `serve` and `tail` are meant to be ended by Ctrl-C: they exit with 0.
 """
 
 import gc
-from pathlib import Path
-from typing import Annotated
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
-import typer
+import click
+from click.exceptions import Exit, NoArgsIsHelpError
 
-from tidelog.cli import (
-    configs,
-    control,
-    delete_records,
-    group_reset,
-    health,
-    log_dirs,
-    offsets,
-    pipeline,
-    produce,
-    tail,
-    topics,
-)
-from tidelog.cli.arguments import TIME_HELP, Json, sent
-from tidelog.cli.command import new_app
-from tidelog.cli.verbs import audit, explain
-from tidelog.config.kinds import INT_MAX
+import tidelog
+from tidelog.cli.arguments import Verbs
+from tidelog.cli.exit_codes import FAILED, OK
+from tidelog.cli.text import called, drop_output, note
 
-app = new_app()
+# The variable by which a shell asks for completions.
+_COMPLETE: Final = "_TIDELOG_COMPLETE"
+# Each verb: the module and the name of its command, and its line in the list of verbs. The module is imported when the
+# verb runs: `--help` needs none of them.
+_VERBS: Final = {
+    "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
+    "dump": ("dump.dump", "Show what a file of a partition holds, and whether it is sound."),
+    "fsck": ("fsck.fsck", "Check logs and the files beside them, and print a line for each damage."),
+    "import": ("importing.import_folder", "Copy the log in a folder into a data folder, as a partition."),
+    "produce": (
+        "produce.produce",
+        "Send each line of standard input as a record, and wait until all are on disk.",
+    ),
+    "tail": (
+        "tail.tail",
+        "Print the records of a topic: each partition in order of offset, partitions merged by time.",
+    ),
+    "offsets": (
+        "offsets.offsets",
+        "Show where each partition starts and ends; with --at, its first record at or after a time.",
+    ),
+    "delete-records": (
+        "delete_records.delete_records",
+        "Delete the oldest records of a topic, and show where each partition begins now.",
+    ),
+    "log-dirs": (
+        "log_dirs.log_dirs",
+        "Show what each partition takes on the broker's disk, and how full that is.",
+    ),
+    "health": (
+        "health.health",
+        "Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why.",
+    ),
+    "pipeline": ("pipeline.pipeline", "Run a job over the log on Spark: backfill, ingest, upsert, audit ..."),
+    "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
+    "groups": (
+        "group_reset.groups",
+        "List and describe consumer groups, set where they read on, and delete them.",
+    ),
+    "audit": ("audit.audit", "Compare what a group has read of a topic with what was produced."),
+    "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
+    "test-control": (
+        "control.test_control",
+        "Move the clock of a broker that was started with --test-control, and make requests to it fail.",
+    ),
+}
 
 
-@app.command()
-def serve(
-    data_dir: Annotated[Path | None, typer.Option(help="The data folder; made if it is missing.")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port of the first listener; 0 takes a free one."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A server.properties file.")] = None,
-    override: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a broker option; may be repeated.")
-    ] = None,
-    ready_file: Annotated[
-        Path | None, typer.Option(help="Write host:port to this file once the broker answers.")
-    ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    test_control: Annotated[
-        bool, typer.Option("--test-control", help="Let a test move the clock and set faults: DATA/.control.")
-    ] = False,
-    test_clock: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help=f"Hold the clock at this time from the start; {TIME_HELP}."),
-    ] = None,
-    stop_at_eof: Annotated[
-        bool, typer.Option("--stop-at-eof", help="Stop when standard input ends, as with its owner.")
-    ] = False,
-) -> None:
-    """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
-    # What is imported stays: looking through it for garbage takes a twentieth of the start.
+class _Tidelog(Verbs):
+    """The command as a whole: its errors are one line, and a reader that leaves is no error."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Import the verb that the command line names."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and _load(command), rest
+
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
+    ) -> NoReturn:
+        """Run a verb and exit with its code; a device that takes no more output is an error like others."""
+        name = prog_name or "tidelog"
+        if wanted := os.environ.get(_COMPLETE):
+            from click.shell_completion import shell_complete
+
+            sys.exit(shell_complete(self, extra, name, _COMPLETE, wanted))
+        try:
+            status = self._run(name, sys.argv[1:] if args is None else list(args))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            drop_output(sys.stdout)  # A reader that has had enough (`| head`) is no error.
+            status = OK
+        except OSError as error:
+            drop_output(sys.stdout)
+            note(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            status = FAILED
+        try:
+            sys.stderr.flush()
+        except OSError:
+            drop_output(sys.stderr)
+        sys.exit(status)
+
+    def _run(self, name: str, args: list[str]) -> int:
+        try:
+            with self.make_context(name, args) as context:
+                status: int = self.invoke(context)
+                return status
+        except Exit as end:
+            return end.exit_code
+        except NoArgsIsHelpError as error:
+            print(error.format_message())
+            return error.exit_code
+        except click.ClickException as error:
+            note(_with_hint(error.format_message(), error))
+            return error.exit_code
+
+
+def _load(listed: click.Command) -> click.Command:
+    module, _, name = _VERBS[str(listed.name)][0].partition(".")
+    # As where `entry` imports this module.
     gc.disable()
-    from tidelog.cli.serve import run
-
+    found = getattr(import_module(f"tidelog.cli.{module}"), name)
     gc.enable()
-    raise typer.Exit(
-        run(
-            config,
-            override or [],
-            data_dir,
-            port,
-            ready_file,
-            log_level,
-            test_control,
-            test_clock,
-            stop_at_eof,
+    assert isinstance(found, click.Command)
+    return found
+
+
+def _with_hint(message: str, error: click.ClickException) -> str:
+    """Return what was wrong, and name the help of the verb whose command line it was."""
+    message = message.rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    _, *verbs = context.command_path.split(" ")
+    end = "" if message.endswith("?") else "."
+    return f"{message}{end} Try: {' '.join([called(), *verbs])} --help"
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        print(f"tidelog {tidelog.__version__}")
+        context.exit()
+
+
+app = _Tidelog(
+    "tidelog",
+    commands=[click.Command(verb, help=listed) for verb, (_, listed) in _VERBS.items()],
+    help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print the version.",
         )
-    )
-
-
-for module in (produce, tail, offsets, delete_records, log_dirs, health):
-    app.add_typer(module.app)
-
-
-@app.command()
-def dump(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="A .log, .index, .timeindex, .appendindex, .snapshot or .summary of a partition."
-        ),
     ],
-    records: Annotated[
-        bool, typer.Option("--records", "--deep", help="Show the records in each batch too.")
-    ] = False,
-    as_json: Json = False,
-) -> int:
-    """Show what a file of a partition holds, and whether it is sound. No broker is asked, nor disturbed if one runs.
-
-    An incomplete last batch is reported but is no error, since a broker may be writing it.
-    """
-    from tidelog.cli.dump import run
-
-    return run(file, records, as_json)
-
-
-@app.command()
-def fsck(
-    folder: Annotated[
-        Path | None, typer.Argument(help="A data folder, or the folder of a partition.", show_default=False)
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="A data folder, in place of FOLDER.")] = None,
-    repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Rebuild indexes and summaries from the log. Stop the broker first."),
-    ] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
-    as_json: Json = False,
-) -> int:
-    """Check logs and the files beside them, and print a line for each damage. Only --repair writes.
-
-    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
-    mended), 4 there is nothing to look at, or it cannot be read.
-    """
-    from tidelog.cli.fsck import run
-
-    return run(folder, data_dir, repair, deep, as_json)
-
-
-@app.command("import")
-def import_folder(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder of a partition, written by Kafka or by Tidelog.")
-    ],
-    topic: Annotated[
-        str, typer.Option(metavar="NAME", callback=sent, help="The topic; made if it is missing.")
-    ],
-    data_dir: Annotated[Path, typer.Option(help="The data folder; made if it is missing.")],
-    partition: Annotated[
-        int | None, typer.Option(min=0, max=INT_MAX, help="Default: the number in the folder's name.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", callback=sent, help="Set an option of a new topic; may be repeated."
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="The broker's server.properties file.")] = None,
-) -> int:
-    """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
-
-    Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. What the topic's
-    retention would delete is said.
-    """
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.importing import run
-
-    return run(folder, topic, data_dir, partition, option or [], config, Clock())
-
-
-for module in (pipeline, topics, configs, group_reset, audit, explain, control):
-    app.add_typer(module.app)
+)

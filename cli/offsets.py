@@ -1,14 +1,14 @@
 """`tidelog offsets`: where the partitions of a topic start and end, or where they were at a time."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Json, Topic
+from tidelog.cli.arguments import TIME_HELP, bootstrap_option, json_option, topic_argument
 from tidelog.cli.connect import connected, find_offsets, note_unread, partitions_of
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, or_dash, print_rows
+from tidelog.cli.output import Column, known, or_dash, print_rows, time
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 
@@ -20,16 +20,12 @@ NONE: Final = "none at or after"
 Row = dict[str, int | None]
 
 
-def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None else times.show(timestamp_ms)
-
-
 _PARTITION = Column("partition", "partition", is_number=True)
 RANGE: Final = (
     _PARTITION,
     Column("start", "start", or_dash, is_number=True),
     Column("end", "end", or_dash, is_number=True),
-    Column("max_timestamp", "largest timestamp", _time),
+    Column("max_timestamp", "largest timestamp", time),
     Column("max_timestamp_offset", "at offset", or_dash, is_number=True),
 )
 AT: Final = (
@@ -39,16 +35,12 @@ AT: Final = (
 )
 
 
-app = typer.Typer()
-
-
-@app.command("offsets")
-def offsets(
-    topic: Topic,
-    at: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@click.command("offsets")
+@topic_argument
+@click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
+@json_option
+@bootstrap_option
+def offsets(topic: str, at: str | None, as_json: bool, bootstrap: str) -> int:
     """Show where each partition starts and ends; with --at, its first record at or after a time."""
     at_ms = None if at is None else time_ms("--at", at, now_ms())
     with connected(bootstrap) as cluster:
@@ -61,8 +53,8 @@ def offsets(
             rows = [
                 {
                     "partition": key.partition,
-                    "offset": _or_none(each.offset),
-                    "timestamp": _or_none(each.timestamp),
+                    "offset": known(each.offset),
+                    "timestamp": known(each.timestamp),
                 }
                 for key, each in sorted(found.items())
             ]
@@ -101,14 +93,9 @@ def ranges(cluster: "Cluster", chosen: "Sequence[Partition]") -> "tuple[list[Row
             "partition": key.partition,
             "start": starts.get(key),
             "end": ends.get(key),
-            "max_timestamp": _or_none(largest[key].timestamp) if key in largest else None,
-            "max_timestamp_offset": _or_none(largest[key].offset) if key in largest else None,
+            "max_timestamp": known(largest[key].timestamp) if key in largest else None,
+            "max_timestamp_offset": known(largest[key].offset) if key in largest else None,
         }
         for key in chosen
     ]
     return rows, unread
-
-
-def _or_none(number: int) -> int | None:
-    """Return a number of a ListOffsets answer; -1 says that there is none."""
-    return None if number < 0 else number

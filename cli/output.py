@@ -33,6 +33,16 @@ def or_dash(value: object) -> str:
     return "-" if value is None else shown(str(value))
 
 
+def time(timestamp_ms: int | None) -> str:
+    """Return a time for a cell, - for none."""
+    return "-" if timestamp_ms is None else times.show(timestamp_ms)
+
+
+def known(number: int) -> int | None:
+    """Return a number of an answer or a file, in which -1 stands for none."""
+    return None if number < 0 else number
+
+
 def duration(length_ms: int | None) -> str:
     """Return a length of time for a cell, - for none."""
     return "-" if length_ms is None else times.show_duration(length_ms)

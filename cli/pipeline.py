@@ -3,24 +3,29 @@
 Owns what is said where Spark is missing. Refuses to know the jobs and their flags.
 """
 
-import typer
+from collections.abc import Sequence
+
+import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
 
-NEEDED = ("pyspark", "pyarrow", "numpy")
+NEEDED = ("pyspark", "pyarrow", "numpy", "typer")
 
 
-app = typer.Typer()
-
-
-@app.command(
+@click.command(
     "pipeline",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
 )
-def pipeline(context: typer.Context) -> int:
+@click.pass_context
+def pipeline(context: click.Context) -> int:
     """Run a job over the log on Spark: backfill, ingest, upsert, audit, audit-keys, compact, latency, lag, fsck ..."""
+    return run_job(context.args)
+
+
+def run_job(words: Sequence[str]) -> int:
+    """Run a job by its command line; return its exit code. CommandError where Spark is missing."""
     from importlib import util
 
     missing = [name for name in NEEDED if util.find_spec(name) is None]
@@ -38,4 +43,4 @@ def pipeline(context: typer.Context) -> int:
         raise CommandError(str(error)) from None
     from tidelog.pipeline import commands
 
-    return commands.run(context.args, f"{called()} pipeline")
+    return commands.run(words, f"{called()} pipeline")

@@ -10,11 +10,11 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Annotated, Final
+from typing import IO, TYPE_CHECKING, Final
 
-import typer
+import click
 
-from tidelog.cli.arguments import LOCAL, Bootstrap, Json, Topic, sent
+from tidelog.cli.arguments import bootstrap_option, json_option, topic_argument, utf8
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
@@ -36,30 +36,24 @@ LOOK_S: Final = 0.1
 READ_BYTES: Final = 1 << 16
 
 
-def _separator(value: str | None) -> str | None:
+def _separator(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value == "":
-        raise typer.BadParameter("it is empty; leave it out where lines have no keys")
-    sent(value)
+        raise click.BadParameter("it is empty; leave it out where lines have no keys")
+    utf8(context, parameter, value)
     return value
 
 
-app = typer.Typer()
-
-
-@app.command("produce")
-def produce(
-    topic: Topic,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            callback=_separator,
-            help="The text between key and value; without it, lines have no keys.",
-        ),
-    ] = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@click.command("produce")
+@topic_argument
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    callback=_separator,
+    help="The text between key and value; without it, lines have no keys.",
+)
+@json_option
+@bootstrap_option
+def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) -> int:
     """Send each line of standard input as a record, and wait until all are on disk."""
     with connected(bootstrap, ANSWER_S) as cluster, progress(f"produce {topic}") as advance:
         from tidelog.client.producer import Producer
@@ -144,7 +138,7 @@ def send_lines(
         )
         return CommandError(message, UNREACHABLE)
     except ClientError as error:
-        message = f"the broker has named no partition of topic {topic}: {error}; no more lines were read"
+        message = f"{error}; no more lines were read"
         return CommandError(message, UNREACHABLE if isinstance(error, Unreachable) else FAILED)
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):  # a second Ctrl-C waits for no more

@@ -10,14 +10,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import uvloop
 
 import tidelog
+from tidelog.broker import serve as server
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
-from tidelog.broker.serve import ready_file_problem, serve, write_ready_file
+from tidelog.cli.arguments import PATH, TIME_HELP
 from tidelog.cli.broker_options import configure
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
@@ -39,18 +41,36 @@ INTERPRETED = (
 _log = logging.getLogger(__name__)
 
 
-def run(
-    config_file: Path | None,
-    overrides: Sequence[str],
+@click.command("serve")
+@click.option("--data-dir", type=PATH, help="The data folder; made if it is missing.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the first listener; 0 takes a free one.")
+@click.option("--config", "config_file", type=PATH, help="A server.properties file.")
+@click.option(
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set a broker option; may be repeated.",
+)
+@click.option("--ready-file", type=PATH, help="Write host:port to this file once the broker answers.")
+@click.option("--log-level", default="info", help="debug, info, warning or error.")
+@click.option("--test-control", is_flag=True, help="Let a test move the clock and set faults: DATA/.control.")
+@click.option(
+    "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start; {TIME_HELP}."
+)
+@click.option("--stop-at-eof", is_flag=True, help="Stop when standard input ends, as with its owner.")
+def serve(
     data_dir: Path | None,
     port: int | None,
+    config_file: Path | None,
+    overrides: Sequence[str],
     ready_file: Path | None,
     log_level: str,
-    test_control: bool = False,
-    test_clock: str | None = None,
-    stop_at_eof: bool = False,
+    test_control: bool,
+    test_clock: str | None,
+    stop_at_eof: bool,
 ) -> int:
-    """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 where it cannot go on."""
+    """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
     if log_level not in LOG_LEVELS:
         return _complain(f"--log-level {log_level}: must be one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
@@ -69,7 +89,7 @@ def run(
             clock.hold(times.parse(test_clock, clock.now_ms()))
         except times.TimeError as error:
             return _complain(f"--test-clock {test_clock}: {error}", USAGE)
-    if ready_file is not None and (problem := ready_file_problem(ready_file, config.log_dir)):
+    if ready_file is not None and (problem := server.ready_file_problem(ready_file, config.log_dir)):
         return _complain(f"--ready-file {ready_file}: {problem}", USAGE)
     for told in config.notes:
         _log.info("%s", told)
@@ -80,7 +100,9 @@ def run(
         _greet(broker, addresses)
 
     try:
-        uvloop.run(serve(config, ready, clock=clock, test_control=test_control, stop_at_eof=stop_at_eof))
+        uvloop.run(
+            server.serve(config, ready, clock=clock, test_control=test_control, stop_at_eof=stop_at_eof)
+        )
     except CannotListen as error:
         is_taken = error.error.errno == errno.EADDRINUSE
         return _complain(_address_taken(error, config) if is_taken else str(error))
@@ -112,7 +134,7 @@ def _address_taken(error: CannotListen, config: BrokerConfig) -> str:
 
 def _write_ready_file(path: Path, address: tuple[str, int]) -> None:
     try:
-        write_ready_file(path, address)
+        server.write_ready_file(path, address)
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"--ready-file {path}") from error
 

@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import typer
+import click
 
 from tidelog.cli import formats
-from tidelog.cli.arguments import LOCAL, TIME_HELP, Bootstrap, Topic
+from tidelog.cli.arguments import TIME_HELP, bootstrap_option, partitions_option, topic_argument
 from tidelog.cli.connect import (
     connected,
     find_all_offsets,
@@ -47,44 +47,41 @@ QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
 
 
-app = typer.Typer()
-
-
-@app.command("tail")
+@click.command("tail")
+@topic_argument
+@partitions_option
+@click.option("--since", metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end.")
+@click.option(
+    "--offset",
+    "from_offset",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Begin at this offset of one --partition.",
+)
+@click.option("--until", metavar="TIME", help="Print only what is earlier; takes the same forms as --since.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Continue at the end, until Ctrl-C or until --until has passed."
+)
+@click.option(
+    "--format",
+    "format_name",
+    metavar="FORMAT",
+    default="text",
+    help="text, json, or a template such as '{time} {key} {value}' "
+    "(topic, partition, offset, timestamp, time, key, value, headers).",
+)
+@click.option("--limit", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@bootstrap_option
 def tail(
-    topic: Topic,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
-    ] = None,
-    from_offset: Annotated[
-        int | None,
-        typer.Option("--offset", metavar="N", min=0, help="Begin at this offset of one --partition."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Continue at the end, until Ctrl-C or until --until has passed."),
-    ] = False,
-    format_name: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="text, json, or a template such as '{time} {key} {value}' "
-            "(topic, partition, offset, timestamp, time, key, value, headers).",
-        ),
-    ] = "text",
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")
-    ] = None,
-    bootstrap: Bootstrap = LOCAL,
+    topic: str,
+    partitions: Sequence[int],
+    since: str | None,
+    from_offset: int | None,
+    until: str | None,
+    follow: bool,
+    format_name: str,
+    limit: int | None,
+    bootstrap: str,
 ) -> int:
     """Print the records of a topic: each partition in order of offset, partitions merged by time.
 
@@ -92,8 +89,7 @@ def tail(
     after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
     was appended from --since on and before --until, whatever times the records carry.
     """
-    numbers = partition or []
-    if from_offset is not None and (since is not None or len(numbers) != 1):
+    if from_offset is not None and (since is not None or len(partitions) != 1):
         raise CommandError("--offset N goes with one --partition, and without --since", USAGE)
     at_ms = now_ms()
     since_ms = None if since is None else time_ms("--since", since, at_ms)
@@ -108,7 +104,7 @@ def tail(
         note(f"--since {since} is in the future, {times.show(since_ms)}: what is printed bears such a time")
     damaged: Sequence[Partition] = ()
     with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
-        chosen = partitions_of(cluster, topic, numbers)
+        chosen = partitions_of(cluster, topic, partitions)
         by_append = False
         if since_ms is not None or until_ms is not None:
             by_append = lookup_clock(cluster, topic) == "append"

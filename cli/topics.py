@@ -3,12 +3,23 @@
 Names and values of options go to the broker as they are, and its answer comes back.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
-import typer
+import click
 
 from tidelog.cli import configs, offsets
-from tidelog.cli.arguments import LOCAL, Bootstrap, Deleted, Json, Settings, Topic, Yes, parse_options, sent
+from tidelog.cli.arguments import (
+    Verbs,
+    bootstrap_option,
+    config_option,
+    delete_config_option,
+    json_option,
+    parse_options,
+    topic_argument,
+    topic_options_option,
+    yes_option,
+)
 from tidelog.cli.connect import choose, connected, describe_topic, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
@@ -22,35 +33,32 @@ DESCRIBED = (
     Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
 )
 
-app = typer.Typer(
-    name="topics", help="Create, list, describe, alter and delete topics.", no_args_is_help=True
-)
+
+@click.group(cls=Verbs)
+def topics() -> None:
+    """Create, list, describe, alter and delete topics."""
 
 
-@app.command("create")
-def create(
-    name: Topic,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, max=INT_MAX, help="Default: the broker's num.partitions.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", callback=sent, help="Set a topic option; may be repeated."),
-    ] = None,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
+@topics.command("create")
+@topic_argument
+@click.option("--partitions", type=click.IntRange(1, INT_MAX), help="Default: the broker's num.partitions.")
+@topic_options_option
+@bootstrap_option
+def create(topic: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
     """Create a topic."""
-    options = parse_options(option or [])
+    wanted = parse_options(options)
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import BROKER_DEFAULT, create_topic
 
-        count = create_topic(cluster, name, BROKER_DEFAULT if partitions is None else partitions, options)
-    print(f"topic {name} created, {counted(count, 'partition')}")
+        count = create_topic(cluster, topic, BROKER_DEFAULT if partitions is None else partitions, wanted)
+    print(f"topic {topic} created, {counted(count, 'partition')}")
     return OK
 
 
-@app.command("list")
-def list_all(as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+@topics.command("list")
+@json_option
+@bootstrap_option
+def list_all(as_json: bool, bootstrap: str) -> int:
     """List all topics."""
     with connected(bootstrap) as cluster:
         found = cluster.topics()
@@ -68,28 +76,31 @@ def _id(topic: Any) -> str:
     return str(UUID(bytes=bytes(topic.topic_id)))
 
 
-@app.command("describe")
-def describe(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+@topics.command("describe")
+@topic_argument
+@json_option
+@bootstrap_option
+def describe(topic: str, as_json: bool, bootstrap: str) -> int:
     """Show a topic's partitions, and the options that were set on it."""
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import Resource
         from tidelog.client.errors import STORAGE_FAILS
 
-        topic = describe_topic(cluster, name)
-        numbers = [partition.partition_index for partition in topic.partitions]
-        ranges, unread = offsets.ranges(cluster, choose(name, numbers, ()))
-        found = configs.options_of(cluster, Resource(name), every=False)
+        described = describe_topic(cluster, topic)
+        numbers = [partition.partition_index for partition in described.partitions]
+        ranges, unread = offsets.ranges(cluster, choose(topic, numbers, ()))
+        found = configs.options_of(cluster, Resource(topic), every=False)
     options = {key: option.value for key, option in found.items() if option.config_source == configs.OF_TOPIC}
     refusing = {
         partition.partition_index
-        for partition in topic.partitions
+        for partition in described.partitions
         if partition.leader_id in partition.offline_replicas
     }
     rows = [row | {"takes_writes": row["partition"] not in refusing} for row in ranges]
     if as_json:
-        print(to_json({"topic": name, "id": _id(topic), "options": options, "partitions": rows}))
+        print(to_json({"topic": topic, "id": _id(described), "options": options, "partitions": rows}))
     else:
-        print(f"topic {name}, id {_id(topic)}")
+        print(f"topic {topic}, id {_id(described)}")
         print(
             "options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's")
         )
@@ -100,19 +111,25 @@ def describe(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -
     return FAILED if unread else OK
 
 
-@app.command("alter")
+@topics.command("alter")
+@topic_argument
+@click.option(
+    "--partitions", type=click.IntRange(1, INT_MAX), help="The new number of partitions; it can only grow."
+)
+@config_option
+@delete_config_option
+@json_option
+@bootstrap_option
 def alter(
-    name: Topic,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, max=INT_MAX, help="The new number of partitions; it can only grow.")
-    ] = None,
-    config: Settings = None,
-    delete_config: Deleted = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
+    topic: str,
+    partitions: int | None,
+    config: Sequence[str],
+    delete_config: Sequence[str],
+    as_json: bool,
+    bootstrap: str,
 ) -> int:
     """Give a topic more partitions, or other options: all of that or nothing."""
-    changes = configs.changes(config or [], delete_config or [])
+    changes = configs.changes(config, delete_config)
     if partitions is None and not changes:
         raise CommandError(
             "nothing to change: give --partitions N, --config NAME=VALUE or --delete-config NAME", USAGE
@@ -120,35 +137,38 @@ def alter(
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import Resource, create_partitions
 
-        describe_topic(cluster, name)
+        describe_topic(cluster, topic)
         if changes and partitions is not None:
-            configs.change(cluster, Resource(name), changes, validate_only=True)
+            configs.change(cluster, Resource(topic), changes, validate_only=True)
         if partitions is not None:
-            create_partitions(cluster, name, partitions)
+            create_partitions(cluster, topic, partitions)
         if changes:
-            configs.change(cluster, Resource(name), changes)
+            configs.change(cluster, Resource(topic), changes)
     if as_json:
-        print(to_json({"topic": name, "partitions": partitions, **configs.as_row(changes)}))
+        print(to_json({"topic": topic, "partitions": partitions, **configs.as_row(changes)}))
     else:
         done = [counted(partitions, "partition")] if partitions is not None else []
-        print(f"topic {name} changed: {', '.join([*done, *configs.in_words(changes)])}")
+        print(f"topic {topic} changed: {', '.join([*done, *configs.in_words(changes)])}")
     return OK
 
 
-@app.command("delete")
-def delete(name: Topic, yes: Yes = False, bootstrap: Bootstrap = LOCAL) -> int:
+@topics.command("delete")
+@topic_argument
+@yes_option
+@bootstrap_option
+def delete(topic: str, yes: bool, bootstrap: str) -> int:
     """Delete a topic and all its records."""
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import delete_topic
         from tidelog.protocol.topic_names import OFFSETS_TOPIC
 
-        describe_topic(cluster, name)
+        describe_topic(cluster, topic)
         groups = ""
-        if name == OFFSETS_TOPIC:
+        if topic == OFFSETS_TOPIC:
             groups = ", and with them all consumer groups and what they have committed"
-        if not yes and not confirm(f"Delete topic {name} and all its records{groups}?"):
-            print(f"topic {name} kept")
+        if not yes and not confirm(f"Delete topic {topic} and all its records{groups}?"):
+            print(f"topic {topic} kept")
             return FAILED
-        delete_topic(cluster, name)
-    print(f"topic {name} deleted")
+        delete_topic(cluster, topic)
+    print(f"topic {topic} deleted")
     return OK

@@ -1,12 +1,11 @@
 """Changes of topics and options, and what brokers say of their disks."""
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import FIRST_PAUSE_S, LONGEST_PAUSE_S, Cluster, Partition, check
+from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.client.connection import Connection
-from tidelog.client.errors import BrokerError, UnknownTopic
+from tidelog.client.errors import BrokerError, Retriable, UnknownTopic, explain
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
     CREATE_PARTITIONS,
@@ -48,6 +47,7 @@ HIGH_WATERMARK: Final = -1
 # The source of an option that nobody has set, in DescribeConfigs.
 DEFAULT_SOURCE: Final = 5
 _TIMEOUT_MS: Final = 20_000
+_NOT_DELETED: Final = "records are deleted by hand only where cleanup.policy includes delete"
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 _BY_ID: Final = 6  # the version of DeleteTopics from which on topics may be named by their ids
@@ -73,8 +73,8 @@ def create_topic(cluster: Cluster, name: str, partitions: int, options: Mapping[
         configs=[CreatableTopicConfig(name=option, value=value) for option, value in options.items()],
     )
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)
-    answer = _ask_controller(cluster, lambda connection: connection.ask(CREATE_TOPICS, request).topics)
-    _refuse(answer, f"topic {name} was not created")
+    what = f"topic {name or repr(name)} was not created"
+    answer = _ask_controller(cluster, what, lambda connection: connection.ask(CREATE_TOPICS, request).topics)
     return partitions if answer.num_partitions < 0 else answer.num_partitions
 
 
@@ -88,16 +88,15 @@ def delete_topic(cluster: Cluster, name: str) -> None:
         )
         return connection.ask(DELETE_TOPICS, DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS, **named)).responses
 
-    answer = _ask_controller(cluster, ask)
-    _refuse(answer, f"topic {name} was not deleted")
+    _ask_controller(cluster, f"topic {name} was not deleted", ask)
 
 
 def create_partitions(cluster: Cluster, name: str, count: int) -> None:
     """Have a topic have so many partitions; BrokerError if that is refused."""
     wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False)
-    answer = _ask_controller(cluster, lambda connection: connection.ask(CREATE_PARTITIONS, request).results)
-    _refuse(answer, f"topic {name} was not changed")
+    what = f"topic {name} was not changed"
+    _ask_controller(cluster, what, lambda connection: connection.ask(CREATE_PARTITIONS, request).results)
 
 
 def describe_options(cluster: Cluster, resource: Resource) -> dict[str, Any]:
@@ -149,16 +148,17 @@ def _of(cluster: Cluster, resource: Resource) -> Any:
     return cluster.any_broker() if resource.node_id is None else cluster.node(resource.node_id)
 
 
-def _ask_controller(cluster: Cluster, ask: Callable[[Connection], Any]) -> Any:
+def _ask_controller(cluster: Cluster, what: str, ask: Callable[[Connection], Any]) -> Any:
     """Return the one result of what the controller is asked; the next one where it has become another."""
-    pause_s = FIRST_PAUSE_S
-    while True:
+
+    def asked() -> Any:
         (answer,) = ask(cluster.retried("the controller", cluster.controller))
-        if answer.error_code != ErrorCode.NOT_CONTROLLER or pause_s > LONGEST_PAUSE_S:
-            return answer
-        cluster.forget()
-        time.sleep(pause_s)
-        pause_s *= 2
+        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+            raise Retriable(answer.error_message or explain(answer.error_code))
+        _refuse(answer, what)
+        return answer
+
+    return cluster.retried(what, asked, repeats_lost=False)
 
 
 def _refuse(answer: Any, what: str, topic: str | None = None) -> None:
@@ -193,12 +193,17 @@ def delete_records(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Pa
 def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
     found: dict[Partition, int] = {}
     for connection, partitions in cluster.by_leader(wanted).items():
-        topics: dict[str, list[DeleteRecordsPartition]] = {}
-        for each in partitions:
-            asked = DeleteRecordsPartition(partition_index=each.partition, offset=wanted[each])
-            topics.setdefault(each.topic, []).append(asked)
         request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=name, partitions=some) for name, some in topics.items()],
+            topics=[
+                DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsPartition(partition_index=each.partition, offset=wanted[each])
+                        for each in some
+                    ],
+                )
+                for name, some in by_topic(partitions).items()
+            ],
             timeout_ms=_TIMEOUT_MS,
         )
         for topic in connection.ask(DELETE_RECORDS, request).topics:
@@ -207,6 +212,9 @@ def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partitio
                 what = f"topic {key.topic} partition {key.partition}"
                 if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     raise BrokerError(what, answer.error_code)
+                # The protocol has no room for a message here.
+                if answer.error_code == ErrorCode.POLICY_VIOLATION:
+                    raise BrokerError(what, answer.error_code, f"{_NOT_DELETED} (POLICY_VIOLATION, 44)")
                 check(answer.error_code, what)
                 found[key] = answer.low_watermark
     return found

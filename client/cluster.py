@@ -71,6 +71,14 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    """Return partitions by the names of their topics."""
+    found: dict[str, list[Partition]] = {}
+    for each in partitions:
+        found.setdefault(each.topic, []).append(each)
+    return found
+
+
 class Topic(NamedTuple):
     """What metadata say of a topic; the id is zero where the broker gives it none."""
 
@@ -116,17 +124,24 @@ class Cluster:
         """Look up the leaders of a topic again."""
         self._topics.pop(name, None)
 
-    def retried(self, what: str, ask: Callable[[], Answer]) -> Answer:
-        """Return what `ask` does, called again while its error is retriable, for WAIT_S; ClientError names `what`."""
+    def retried(self, what: str, ask: Callable[[], Answer], *, repeats_lost: bool = True) -> Answer:
+        """Return what `ask` does, called again while its error is retriable, for WAIT_S; ClientError names `what`.
+
+        Without `repeats_lost` a request whose answer was lost with its connection is not sent again: it may have been
+        carried out. ConnectionLost is raised then.
+        """
         deadline, pause = time.monotonic() + WAIT_S, FIRST_PAUSE_S
         while True:
             try:
                 return ask()
             except Retriable as error:
                 self.forget()
+                if isinstance(error, ConnectionLost) and not repeats_lost:
+                    raise
                 if time.monotonic() + pause > deadline:
                     kind = Unreachable if isinstance(error, ConnectionLost) else ClientError
-                    raise kind(f"{what}: {error}; tried for {WAIT_S:g} s") from None
+                    reason = str(error).removeprefix(f"{what}: ")
+                    raise kind(f"{what}: {reason}; tried for {WAIT_S:g} s") from None
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -224,7 +239,7 @@ class Cluster:
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
             known = [each.name for each in self.metadata(None).topics]
             raise UnknownTopic(name, f"{self._where}: there is no topic {name}{nearest(name, sorted(known))}")
-        check(found.error_code, f"topic {name}")
+        check(found.error_code, f"topic {name or repr(name)}")
         leaders = {each.partition_index: each.leader_id for each in found.partitions}
         self._topics[name] = Topic(name, found.topic_id, dict(sorted(leaders.items())))
         return self._topics[name]

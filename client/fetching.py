@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, Retriable
 from tidelog.client.offsets import EARLIEST, LATEST, offsets_of
@@ -253,13 +253,20 @@ def poll(cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int) -> 
     """
     by_leader = cluster.by_leader(positions)
     for connection, partitions in by_leader.items():
-        topics: dict[str, list[FetchPartition]] = {}
-        for each in partitions:
-            wanted = FetchPartition(
-                partition=each.partition, fetch_offset=positions[each], partition_max_bytes=_EACH_BYTES
+        asked = [
+            FetchTopic(
+                topic=name,
+                partitions=[
+                    FetchPartition(
+                        partition=each.partition,
+                        fetch_offset=positions[each],
+                        partition_max_bytes=_EACH_BYTES,
+                    )
+                    for each in some
+                ],
             )
-            topics.setdefault(each.topic, []).append(wanted)
-        asked = [FetchTopic(topic=name, partitions=some) for name, some in topics.items()]
+            for name, some in by_topic(partitions).items()
+        ]
         connection.send(FETCH, _request(asked, wait_ms, MOST_BYTES), _BY_NAME)
     found: dict[Partition, Polled] = {}
     for connection in by_leader:

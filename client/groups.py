@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -153,31 +153,26 @@ def committed(
     cluster: Cluster, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, int]:
     """Return the offsets that a group has committed, of some partitions or of all."""
-    wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions, 0))
-    return cluster.retried(f"offsets of group {group}", lambda: _committed(cluster, group, wanted))
+    return cluster.retried(f"offsets of group {group}", lambda: _committed(cluster, group, partitions))
 
 
 def _committed(
-    cluster: Cluster, group: str, wanted: Mapping[str, Mapping[int, int]] | None
+    cluster: Cluster, group: str, partitions: Collection[Partition] | None
 ) -> dict[Partition, int]:
     connection = cluster.coordinator(group)
-    if connection.version(OFFSET_FETCH) >= _GROUPS_AT_ONCE:
-        topics = None
-        if wanted is not None:
-            topics = [
-                OffsetFetchRequestTopics(name=name, partition_indexes=list(numbers))
-                for name, numbers in wanted.items()
-            ]
+    asks_several = connection.version(OFFSET_FETCH) >= _GROUPS_AT_ONCE
+    kind: Any = OffsetFetchRequestTopics if asks_several else OffsetFetchRequestTopic
+    topics = None
+    if partitions is not None:
+        topics = [
+            kind(name=name, partition_indexes=[each.partition for each in some])
+            for name, some in by_topic(partitions).items()
+        ]
+    if asks_several:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
         answer = connection.ask(OFFSET_FETCH, request).groups[0]
     else:
-        older = None
-        if wanted is not None:
-            older = [
-                OffsetFetchRequestTopic(name=name, partition_indexes=list(numbers))
-                for name, numbers in wanted.items()
-            ]
-        answer = connection.ask(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=older))
+        answer = connection.ask(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=topics))
     check(answer.error_code, f"group {group}")
     found: dict[Partition, int] = {}
     for topic in answer.topics:
@@ -196,12 +191,12 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
             name=name,
             partitions=[
                 OffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=""
+                    partition_index=each.partition, committed_offset=offsets[each], committed_metadata=""
                 )
-                for number, offset in numbers.items()
+                for each in some
             ],
         )
-        for name, numbers in _by_topic(offsets).items()
+        for name, some in by_topic(sorted(offsets)).items()
     ]
     request = OffsetCommitRequest(group_id=group, topics=topics)
 
@@ -211,10 +206,3 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> No
                 check(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
 
     cluster.retried(f"commit to group {group}", ask)
-
-
-def _by_topic(values: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
-    topics: dict[str, dict[int, int]] = {}
-    for each, value in sorted(values.items()):
-        topics.setdefault(each.topic, {})[each.partition] = value
-    return topics

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.client.cluster import Cluster, Partition, check
+from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -57,17 +57,19 @@ def _listed(
     found: dict[Partition, Found] = {}
     for connection, partitions in cluster.by_leader(wanted).items():
         knows_max = connection.version(LIST_OFFSETS) >= _MAX_TIMESTAMP_VERSION
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for each in partitions:
-            if wanted[each] == MAX_TIMESTAMP and not knows_max:
-                found[each] = Found(-1, -1)
-                continue
-            asked = ListOffsetsPartition(partition_index=each.partition, timestamp=wanted[each])
-            topics.setdefault(each.topic, []).append(asked)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[ListOffsetsTopic(name=name, partitions=some) for name, some in topics.items()],
-        )
+        if not knows_max:
+            found |= {each: Found(-1, -1) for each in partitions if wanted[each] == MAX_TIMESTAMP}
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=each.partition, timestamp=wanted[each])
+                    for each in some
+                ],
+            )
+            for name, some in by_topic(each for each in partitions if each not in found).items()
+        ]
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
         for topic in connection.ask(LIST_OFFSETS, request).topics:
             for answer in topic.partitions:
                 key = Partition(topic.name, answer.partition_index)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaProducer
-from typer.testing import CliRunner
 
 from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import COMMAND, Broker, Running, environment

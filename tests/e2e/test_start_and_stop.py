@@ -451,7 +451,7 @@ def test_stop_while_starting(new_broker: NEW_BROKER) -> None:
 def test_ctrl_c_while_it_is_being_loaded_is_no_traceback(tmp_path: Path) -> None:
     """Python takes a while to load a command: wherever in it the signal comes, it is the end and no error of ours."""
     script = "import sys, tidelog.cli.entry; sys.meta_path.insert(0, type('', (), {'find_spec': interrupt}));"
-    before = "interrupt = lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'typer' else None;"
+    before = "interrupt = lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'click' else None;"
     done = subprocess.run(
         [sys.executable, "-c", f"import os, signal; {before} {script} tidelog.cli.entry.run()", "serve"],
         capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Partition
 from kafka.errors import KafkaStorageError
-from typer.testing import CliRunner
 
 from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
 from tests.integration.test_handlers import produce

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.integration.test_handlers import make_topic
 from tests.support.logs import batch, open_log

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.integration.test_topics import create, produce
 from tests.support.logs import NOW, batch

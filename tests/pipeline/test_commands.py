@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -263,7 +262,7 @@ def test_what_is_said_where_spark_is_not_installed(monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         CommandError, match=r"needs no_such_package: make setup-pipeline .*checkout\[pipeline\]'"
     ):
-        cli_pipeline.pipeline(SimpleNamespace(args=["audit"]))  # type: ignore[arg-type]
+        cli_pipeline.run_job(["audit"])
 
 
 def test_help_loads_no_spark(tmp_path: Path) -> None:

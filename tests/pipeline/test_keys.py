@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
-from typer.testing import CliRunner
 
 from tests.pipeline.jobs import Ran, rows_of, run
 from tests.pipeline.test_ingest import do_last_batch_again

@@ -164,7 +164,7 @@ def refused_everywhere(said: str) -> None:
 
 
 def run_job(*words: str) -> int:
-    return pipeline.pipeline(SimpleNamespace(args=list(words)))  # type: ignore[arg-type]
+    return pipeline.run_job(words)
 
 
 def unknown_package(name: str) -> str:

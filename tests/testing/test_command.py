@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.tested import batch_at, raw
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.logs import NOW, batch, fill, log_bytes, open_log, scan
 from tests.support.paths import KAFKA_WRITTEN

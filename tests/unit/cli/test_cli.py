@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
@@ -40,10 +41,10 @@ def run(*arguments: str) -> tuple[int, str, str]:
     [
         (["tail"], "Missing argument 'TOPIC'. Try: tidelog tail --help"),
         (["tial", "x"], "No such command 'tial'"),
-        (["--nope"], "No such option: --nope"),
+        (["--nope"], "No such option '--nope'"),
         (
             ["topics", "create", "x", "--partitions", "0"],
-            "'--partitions': Input should be greater than or equal to 1. Try",
+            "'--partitions': 0 is not in the range 1<=x<=2147483647. Try",
         ),
         (
             ["topics", "create", "x", "--option", "segment.bytes"],
@@ -61,7 +62,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "alter", "x", "--delete-config", " "], "--delete-config: it is empty; name an option"),
         (
             ["delete-records", "x", "-p", "0", "--offset", str(1 << 63)],
-            "'--offset': Input should be less than or equal to 9223372036854775807. Try",
+            "'--offset': 9223372036854775808 is not in the range 0<=x<=9223372036854775807. Try",
         ),
         (["configs", "alter", "--config", "a=1"], "name either a --topic or a --broker"),
         (["configs", "describe", "--topic", "x", "--broker", "1"], "name either a --topic or a --broker"),
@@ -126,7 +127,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "h:" + "9" * 5000], "the port is out of range, 1 to 65535"),
         (["topics", "list", "--bootstrap", "a..b:9"], "'a..b' is no host name: its parts, between dots"),
         (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is no host name"),
-        (["topics", "create", "x", "--partitions", "2147483648"], "less than or equal to 2147483647"),
+        (["topics", "create", "x", "--partitions", "2147483648"], "is not in the range 1<=x<=2147483647"),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
         (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: nobody reads in"),
         (["tail", "x", "--format", "{offset:zz}"], "Unknown format code 'z'"),
@@ -230,23 +231,9 @@ def test_error_codes_are_explained(code: int, words: str) -> None:
     assert str(BrokerError("topic t", code, "in the broker's words")) == "topic t: in the broker's words"
 
 
-@pytest.mark.parametrize(
-    ("given", "known"),
-    [
-        ("h", ("h", 9092)),
-        ("h:09", ("h", 9)),
-        ("[::1]", ("::1", 9092)),
-        ("[::1]:65535", ("::1", 65535)),
-        ("[h]:1", ("h", 1)),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(given: str, known: tuple[str, int]) -> None:
-    assert connect.address(given) == known
-
-
 def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
-    assert run("tail", "--nope")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
+    assert run("tail", "--zzz")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
     with pytest.raises(CommandError, match="'/a folder/tidelog' topics list shows all topics"):
         connect.choose("t", set(), [])
 
@@ -286,6 +273,25 @@ def test_the_broker_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert "broker at [::1]:1" in err
 
 
+def test_the_list_of_verbs_says_what_the_help_of_each_verb_begins_with() -> None:
+    with click.Context(app) as context:
+        for verb in app.list_commands(context):
+            listed = app.get_command(context, verb)
+            _, command, _ = app.resolve_command(context, [verb])
+            assert listed is not None
+            assert command is not None
+            begins = " ".join((command.help or "").split())
+            assert begins.startswith((listed.help or "").rstrip(" .")), verb
+
+
+def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TIDELOG_COMPLETE", "bash_complete")
+    for words, completed in (("tidelog top", "topics"), ("tidelog tail --foll", "--follow")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        assert run()[1] == f"plain,{completed}\n"
+
+
 def test_without_a_verb_it_shows_the_help() -> None:
     code, out, err = run()
     assert (code, err) == (USAGE, "")
@@ -304,7 +310,7 @@ def loaded(code: str) -> set[str]:
 @pytest.mark.parametrize(
     "code",
     [
-        "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.entry import command; command()",
+        "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.entry import run; run()",
         "import tidelog.cli.main, tidelog.cli.serve",
     ],
 )

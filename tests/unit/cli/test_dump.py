@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from crc32c import crc32c
-from typer.testing import CliRunner
 
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.cli.exit_codes import FAILED, OK, USAGE

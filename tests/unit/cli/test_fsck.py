@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.logs import NOW, fill, open_log
 from tests.support.paths import KAFKA_WRITTEN

@@ -241,21 +241,25 @@ def test_what_the_broker_said_of_a_batch_that_is_sent_again_is_told(message: str
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "exit_code"),
-    [(56, "the broker cannot use its files", FAILED), (17, "a topic name has 1 to 249", FAILED)],
+    ("code", "topic", "words"),
+    [
+        (56, "t", "topic t: the broker cannot use its files"),
+        (17, "a b", "topic a b: a topic name has 1 to 249"),
+        (17, "", "topic '': a topic name has 1 to 249"),
+    ],
 )
 def test_what_the_broker_said_of_the_topic_is_told(
-    code: int, words: str, exit_code: int, monkeypatch: pytest.MonkeyPatch
+    code: int, topic: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelog.client.cluster.WAIT_S", GIVE_UP_S)
-    topic = MetadataResponseTopic(error_code=code, name="t", partitions=[])
+    found = MetadataResponseTopic(error_code=code, name=topic, partitions=[])
     with FakeCluster() as cluster:
-        cluster.connection.answers[METADATA.key] = lambda _: MetadataResponse(brokers=[], topics=[topic])
-        error = lines_sent(Producer(cluster, 20, lambda _: None), b"a")
+        cluster.connection.answers[METADATA.key] = lambda _: MetadataResponse(brokers=[], topics=[found])
+        error = produce.send_lines(Producer(cluster, 20, lambda _: None), topic, [b"a"], None)
     assert error is not None
-    assert "has named no partition of topic t: topic t: " in str(error)
-    assert words in str(error)
-    assert error.exit_code == exit_code
+    assert str(error).startswith(words)
+    assert str(error).endswith("; no more lines were read")
+    assert error.exit_code == FAILED
 
 
 def test_what_is_read_with_a_line_that_has_no_separator_is_still_sent() -> None:

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
