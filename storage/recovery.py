@@ -67,7 +67,6 @@ from tidelog.storage.sidecars import Sidecars
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
-from tidelog.storage.walk import Following
 
 # Marks of a file that is not in force: deleted, half written.
 _LEFTOVERS = (DELETED, ".tmp")
@@ -399,7 +398,7 @@ class _Opening(NamedTuple):
         segment.become(State.ACTIVE)
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
-            segment.rebuild(self._leaves_a_gap, _epoch_at(segment.folder))
+            segment.rebuild(partial(verification.leaves_gap, segment), _epoch_at(segment.folder))
         self._date(segment)
         if self.is_last and known.clean and segment.next_offset == known.recovery_point:
             flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
@@ -475,19 +474,9 @@ class _Opening(NamedTuple):
         if not is_whole:
             segment.size = size
             _begin_to_read(segment, summary.log_bytes, size)
-            segment.scan(self._leaves_a_gap, _epoch_at(segment.folder))
+            segment.scan(partial(verification.leaves_gap, segment), _epoch_at(segment.folder))
             self._date(segment)
         return Opened(segment, flushed_to)
-
-    def _leaves_a_gap(
-        self, _position: int, header: BatchHeader, expected: int | None, following: Following
-    ) -> bool:
-        """Refuse a batch by its offset, which no checksum covers, where the segment may leave none out."""
-        may_skip = self.segment.summary.may_skip
-        if expected is None:
-            end, after = header.last_offset + 1, following()
-            return after not in (None, end) and not may_skip(end, after or end)
-        return expected != header.base_offset and not may_skip(expected, header.base_offset)
 
     def _date(self, segment: Segment) -> None:
         """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.

@@ -244,17 +244,13 @@ class SegmentCheck:
 
     def _refuses(self) -> walk.Refuses:
         """Return what refuses a batch that no digest vouches for."""
-        epoch_at, may_skip = self._around.epoch_at, self._found.summary.may_skip
+        found, epoch_at = self._found, self._around.epoch_at
         is_ours = self._is_vouched or self._header is not None
 
         def refuses(
-            _position: int, header: BatchHeader, expected: int | None, _following: walk.Following
+            position: int, header: BatchHeader, expected: int | None, following: walk.Following
         ) -> bool:
-            if (
-                expected is not None
-                and expected != header.base_offset
-                and not may_skip(expected, header.base_offset)
-            ):
+            if verification.leaves_gap(found, position, header, expected, following):
                 return True
             if header.magic != MAGIC:
                 return False  # It bears no epoch.

@@ -129,6 +129,17 @@ def _go_by_entries(found: Segment) -> None:
         summary.first_append_ms, summary.last_append_ms = first.time_ms, last.time_ms
 
 
+def leaves_gap(
+    segment: Segment, _position: int, header: BatchHeader, expected: int | None, following: Following
+) -> bool:
+    """Refuse a batch by its offset, which no checksum covers, where the segment may leave none out (`walk.Refuses`)."""
+    may_skip = segment.summary.may_skip
+    if expected is None:
+        end, after = header.last_offset + 1, following()
+        return after is not None and after != end and not may_skip(end, after)
+    return expected != header.base_offset and not may_skip(expected, header.base_offset)
+
+
 def _is_of_other_epoch(header: BatchHeader, epoch_at: EpochAt) -> bool:
     # Messages of the older formats bear none.
     return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch

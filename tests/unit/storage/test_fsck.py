@@ -419,6 +419,23 @@ def test_V10_an_offset_that_the_append_index_does_not_know_is_told(tmp_path: Pat
     assert is_damaged(log, 2)
 
 
+def test_V10_an_offset_that_was_changed_after_damage_is_damage_to_the_check_as_to_a_start(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "topic-0"
+    log = open_log(folder)
+    fill(log, [[NOW]] * 5)
+    log.close()
+    path = folder / f"{0:020d}.log"
+    positions = batch_positions(path)
+    change(path, positions[1] + 65)
+    change(path, positions[2] + 7, b"\x01")
+    path.with_suffix(".summary").unlink()
+    assert any("nothing from offset 1 to offset 2 can be read" in each.what for each in problems(folder))
+    log = open_log(folder, was_cut_off=False)
+    assert [row.offset for row in scan(log)] == [0, 3, 4]
+
+
 def test_an_epoch_that_falls_is_told_where_nothing_else_knows_it(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(KAFKA_WRITTEN / "m2-none-ct-0", tmp_path / "kafka-0"))
     path = next(folder.glob("*.log"))
