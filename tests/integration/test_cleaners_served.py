@@ -8,10 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tests.integration.test_administration import BROKER, NONE, SET, TOPIC, change
-from tests.integration.test_handlers import make_topic, produce
 from tests.integration.test_metrics import all_of, scraped, value
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.cleaners import Cleaners
 from tidelog.broker.metrics.health import health
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -21,8 +20,6 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.segment import Mismatch
 
-__all__ = ["connect", "serve"]
-
 SMALL = {"segment_bytes": "400", "min_cleanable_dirty_ratio": "0"}
 
 
@@ -30,7 +27,7 @@ async def fill(client: Client, topic: str, count: int = 40) -> None:
     """Write the same two keys over and over, a batch each."""
     for number in range(count):
         batch = build_batch([Record(0, -1, b"k%d" % (number % 2), b"v%d" % number)])
-        assert (await produce(client, topic, memoryview(batch))).error_code == NONE
+        assert (await client.produce(topic, memoryview(batch))).error_code == NONE
 
 
 def log_of(served: Served, topic: str) -> Log:
@@ -64,12 +61,10 @@ async def soon(served: Served) -> None:
     served.broker.clock.advance(minutes=20)
 
 
-async def test_a_topic_is_compacted_from_when_its_policy_says_so(
-    serve: Serve, connect: Connect, unused_tcp_port: int
-) -> None:
+async def test_a_topic_is_compacted_from_when_its_policy_says_so(serve: Serve, unused_tcp_port: int) -> None:
     served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
-    await make_topic(client, "t", **SMALL)
+    client = await served.connect()
+    await client.make_topic("t", **SMALL)
     await fill(client, "t")
     log = log_of(served, "t")
     sealed = len(log.segments) - 1
@@ -89,18 +84,16 @@ async def test_a_topic_is_compacted_from_when_its_policy_says_so(
     # It is looked after no more once it has another policy, or is gone.
     assert await change(client, TOPIC, "t", ("cleanup.policy", SET, "delete")) == (NONE, None)
     await until(lambda: served.broker.cleaners._served == {})
-    await make_topic(client, "u", cleanup_policy="compact,delete")
+    await client.make_topic("u", cleanup_policy="compact,delete")
     await until(lambda: len(served.broker.cleaners._served) == 1)
     await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["u"], timeout_ms=10_000))
     await until(lambda: served.broker.cleaners._served == {})
 
 
 async def test_what_nobody_appends_to_is_sealed_in_time_to_be_compacted(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", cleanup_policy="compact", max_compaction_lag_ms="20000")
+    await client.make_topic("t", cleanup_policy="compact", max_compaction_lag_ms="20000")
     log = log_of(served, "t")
     for _ in range(2):  # The second time nothing but the round before tells when to look.
         await fill(client, "t", 6)
@@ -108,11 +101,11 @@ async def test_what_nobody_appends_to_is_sealed_in_time_to_be_compacted(
         await until(lambda: log.active.size == 0)
 
 
-async def test_what_groups_have_committed_is_compacted(serve: Serve, connect: Connect) -> None:
+async def test_what_groups_have_committed_is_compacted(serve: Serve) -> None:
     options = {"offsets_topic_segment_bytes": "1000", "log_cleaner_min_cleanable_ratio": "0"}
     served = await serve(**options)
-    member = GroupMember(await connect(served))
-    await make_topic(member.client, "t")
+    member = GroupMember(await served.connect())
+    await member.client.make_topic("t")
     for offset in range(60):
         codes = await member.commit("t", offset)
         while codes != [NONE]:  # the groups are being loaded
@@ -122,19 +115,17 @@ async def test_what_groups_have_committed_is_compacted(serve: Serve, connect: Co
     await soon(served)
     await compacted(log, to=1)
     await served.stop()
-    member.client = await connect(await serve(**options))
+    member.client = await (await serve(**options)).connect()
     codes = await member.commit("t", 60)
     while codes != [NONE]:
         codes = await member.commit("t", 60)
     assert await member.offsets() == {("t", 0): 60}
 
 
-async def test_what_was_compacted_when_the_broker_started_is_known_then(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_what_was_compacted_when_the_broker_started_is_known_then(serve: Serve) -> None:
     served = await serve(log_cleaner_enable="false")
-    client = await connect(served)
-    await make_topic(client, "t", cleanup_policy="compact", **SMALL)
+    client = await served.connect()
+    await client.make_topic("t", cleanup_policy="compact", **SMALL)
     await fill(client, "t")
     await soon(served)
     assert served.broker.cleaners._threads == {}
@@ -143,10 +134,10 @@ async def test_what_was_compacted_when_the_broker_started_is_known_then(
 
 
 async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
-    serve: Serve, connect: Connect, unused_tcp_port: int
+    serve: Serve, unused_tcp_port: int
 ) -> None:
     served = await serve(http_port=str(unused_tcp_port))
-    client, cleaners = await connect(served), served.broker.cleaners
+    client, cleaners = await served.connect(), served.broker.cleaners
     passes = cleaners._passes
 
     def clean(log: Log, plan: object, **given: Any) -> Generator[int, None, Any]:
@@ -154,7 +145,7 @@ async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
         yield 0
 
     cleaners._passes = passes._replace(clean=clean)
-    await make_topic(client, "t", cleanup_policy="compact", **SMALL)
+    await client.make_topic("t", cleanup_policy="compact", **SMALL)
     await fill(client, "t")
     await soon(served)
     await until(lambda: bool(cleaners.failing()))
@@ -174,10 +165,10 @@ async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
     )
 
 
-async def test_options_of_cleaners_change_while_the_broker_runs(serve: Serve, connect: Connect) -> None:
+async def test_options_of_cleaners_change_while_the_broker_runs(serve: Serve) -> None:
     served = await serve(log_cleaner_threads="0")
-    client = await connect(served)
-    await make_topic(client, "t", cleanup_policy="compact", **SMALL)
+    client = await served.connect()
+    await client.make_topic("t", cleanup_policy="compact", **SMALL)
     await fill(client, "t")
     assert served.broker.cleaners._threads == {}
     assert await change(client, BROKER, "1", ("log.cleaner.threads", SET, "2")) == (NONE, None)
@@ -185,12 +176,10 @@ async def test_options_of_cleaners_change_while_the_broker_runs(serve: Serve, co
     assert len(served.broker.cleaners._threads) == 2
 
 
-async def test_a_stop_waits_for_no_pass_and_leaves_nothing_of_it(
-    serve: Serve, connect: Connect, tmp_path: Path
-) -> None:
+async def test_a_stop_waits_for_no_pass_and_leaves_nothing_of_it(serve: Serve, tmp_path: Path) -> None:
     served = await serve(log_cleaner_io_max_bytes_per_second="1")
-    client = await connect(served)
-    await make_topic(client, "t", cleanup_policy="compact", **SMALL)
+    client = await served.connect()
+    await client.make_topic("t", cleanup_policy="compact", **SMALL)
     await fill(client, "t")
     served.broker.clock.hold()
     await soon(served)
@@ -206,9 +195,8 @@ KNOWN = {".log", ".index", ".timeindex", ".appendindex", ".summary", ".snapshot"
 
 
 async def test_a_pass_that_comes_to_need_the_maintenance_thread_does_not_hold_up_a_stop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
     cleaners, broker = served.broker.cleaners, served.broker
     begun, gate, reached = threading.Event(), threading.Event(), list[str]()
 
@@ -227,8 +215,8 @@ async def test_a_pass_that_comes_to_need_the_maintenance_thread_does_not_hold_up
 
     cleaners._passes = cleaners._passes._replace(clean=clean)
     monkeypatch.setattr(cleaners, "stop", stop)
-    client = await connect(served)
-    await make_topic(client, "t", cleanup_policy="compact", **SMALL)
+    client = await served.connect()
+    await client.make_topic("t", cleanup_policy="compact", **SMALL)
     await fill(client, "t")
     await soon(served)
     await until(begun.is_set)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, Serve, Served
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
 from tidelog.broker.running import Readers
@@ -41,8 +41,6 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch, read_records
-
-__all__ = ["connect", "serve"]  # fixtures
 
 T0 = 1_700_000_000_000
 NO_ID = bytes(16)
@@ -111,10 +109,9 @@ def records(count: int, **options: Any) -> bytes:
 @pytest.mark.parametrize("version", [12, 13])
 @pytest.mark.parametrize("name", ["", None, "another"])
 async def test_a_topic_is_found_by_its_id_whatever_name_comes_with_it(
-    serve: Serve, connect: Connect, version: int, name: str | None
+    client: Client, version: int, name: str | None
 ) -> None:
     """Java's describeTopics by id sends the name ""."""
-    client = await connect(await serve())
     topic_id = await created(client, "t")
     await created(client, "another")
     asked = [MetadataRequestTopic(name=name, topic_id=id_) for id_ in (topic_id, b"?" * 16)]
@@ -126,10 +123,7 @@ async def test_a_topic_is_found_by_its_id_whatever_name_comes_with_it(
     assert await topics(client) == {"t", "another"}
 
 
-async def test_metadata_does_not_create_what_create_topics_would_refuse(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
+async def test_metadata_does_not_create_what_create_topics_would_refuse(client: Client) -> None:
     await created(client, "a.b")
     names = ["a_b", "__cluster_metadata", "c_d", "c.d"]
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
@@ -143,9 +137,7 @@ async def test_metadata_does_not_create_what_create_topics_would_refuse(
 # CreateTopics
 
 
-async def test_names_that_are_one_in_metrics_are_17(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_names_that_are_one_in_metrics_are_17(served: Served, client: Client, serve: Serve) -> None:
     await created(client, "a.b_c")
     for validate_only in (True, False):
         for name in ("a_b.c", "a_b_c", "a.b.c"):
@@ -160,12 +152,11 @@ async def test_names_that_are_one_in_metrics_are_17(serve: Serve, connect: Conne
     assert "a_b_c" not in served.broker.topics._by_metric_name
     await created(client, "a_b.c")
     await served.stop()
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     assert [row.error_code for row in await create(client, "a_b_c", "x_y")] == [17, 17]
 
 
-async def test_the_log_of_kafkas_controllers_is_42(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_the_log_of_kafkas_controllers_is_42(client: Client) -> None:
     names = ["__cluster_metadata", "__consumer_offsets", "__transaction_state"]
     answers = await create(client, *names)
     assert [row.error_code for row in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
@@ -173,12 +164,12 @@ async def test_the_log_of_kafkas_controllers_is_42(serve: Serve, connect: Connec
 
 
 async def test_options_without_effect_are_told_and_named_in_the_log(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     options = {"local_retention_ms": "-2", "remote_storage_enable": "false", "compression_type": "producer"}
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     (row,) = await create(client, "t", min_cleanable_dirty_ratio="0.2", **options)
     told = {config.name: (config.value, config.config_source) for config in row.configs}
     wanted = {"min.cleanable.dirty.ratio": ("0.2", 1), "local.retention.ms": ("-2", 1)}
@@ -187,15 +178,14 @@ async def test_options_without_effect_are_told_and_named_in_the_log(
     assert len(lines) == 1
     assert "topic=t option=local.retention.ms value=-2 reason=" in lines[0]
     await served.stop()
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(wanted))
     (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))).results
     assert {config.name: (config.value, config.config_source) for config in result.configs} == wanted
     assert [line for line in caplog.messages if line.startswith("option has no effect")] == lines
 
 
-async def test_what_is_named_again_and_again_is_described_once(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_what_is_named_again_and_again_is_described_once(client: Client) -> None:
     await created(client, "t")
     some = [DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["segment.ms"])]
     whole = [
@@ -217,11 +207,11 @@ def described(name: str, *key_sets: list[str], kind: int = 2) -> DescribeConfigs
 
 
 async def test_a_description_is_bounded_in_bytes_and_says_so(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes first is answered, and what there is no room for refused without looking at it."""
     monkeypatch.setattr(describe_configs, "MOST_ANSWER_BYTES", 100_000)
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     await created(client, "t", follower_replication_throttled_replicas="v" * 1000)
     value = ["follower.replication.throttled.replicas"]
     sets = [[*value, str(number)] for number in range(200)]
@@ -238,9 +228,8 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
 
 
 async def test_what_a_description_takes_is_counted_as_what_it_takes_and_little_more(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     await created(client, "t")
     for request in (described("t", []), DescribeConfigsRequest(resources=described("t", []).resources)):
         client.send(DESCRIBE_CONFIGS, 4, 1, request)
@@ -256,9 +245,8 @@ async def test_what_a_description_takes_is_counted_as_what_it_takes_and_little_m
 
 
 async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     times = 0
     describe = BrokerConfig.describe
 
@@ -276,9 +264,8 @@ async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
 
 @pytest.mark.parametrize(("topics", "thread"), [(1, "MainThread"), (30, "reader")])
 async def test_many_options_are_described_beside_the_event_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, topics: int, thread: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, topics: int, thread: str
 ) -> None:
-    client = await connect(await serve())
     threads = set()
     table = describe_configs._table
 
@@ -305,11 +292,8 @@ def test_what_was_not_described_when_the_broker_stops_says_so() -> None:
     assert [result.error_code for result in end.value.value.results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
-async def test_names_and_values_that_are_too_long_are_refused_in_few_words(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_names_and_values_that_are_too_long_are_refused_in_few_words(client: Client) -> None:
     """No message becomes longer than a string may be, which would end the connection."""
-    client = await connect(await serve())
     long = "\x00" * 32_000
     (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, described(long, [], kind=4))).results
     assert (result.error_code, result.resource_name) == (ErrorCode.INVALID_REQUEST, long)
@@ -324,18 +308,14 @@ async def test_names_and_values_that_are_too_long_are_refused_in_few_words(
         assert len(topic.error_message) < 1200
 
 
-async def test_an_answer_describes_the_options_of_a_thousand_topics(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_an_answer_describes_the_options_of_a_thousand_topics(client: Client) -> None:
     results = await create(client, *(f"t{n}" for n in range(1002)), validate_only=True)
     told = [(result.error_code, bool(result.configs), result.topic_config_error_code) for result in results]
     assert told == 1000 * [(0, True, 0)] + 2 * [(0, False, 89)]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-async def test_what_has_not_begun_in_time_does_not_happen(
-    serve: Serve, connect: Connect, timeout_ms: int
-) -> None:
-    client = await connect(await serve())
+async def test_what_has_not_begun_in_time_does_not_happen(client: Client, timeout_ms: int) -> None:
     topic_id = await created(client, "kept")
     (late,) = await create(client, "late", timeout_ms=timeout_ms)
     assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -347,8 +327,7 @@ async def test_what_has_not_begun_in_time_does_not_happen(
 # DeleteTopics
 
 
-async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_topic_that_several_entries_mean_is_not_deleted(client: Client) -> None:
     ids = {name: await created(client, name) for name in "abcd"}
     bad = ErrorCode.INVALID_REQUEST
     assert await delete(client, ("a", NO_ID), ("a", NO_ID), ("a", NO_ID)) == {("a", NO_ID, bad)}
@@ -371,10 +350,7 @@ async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, co
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-async def test_a_topic_that_is_named_twice_is_not_deleted(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    client = await connect(await serve())
+async def test_a_topic_that_is_named_twice_is_not_deleted(client: Client, version: int) -> None:
     for name in "ab":
         await created(client, name)
     request = DeleteTopicsRequest(topic_names=["a", "a", "b"], timeout_ms=20_000)
@@ -387,8 +363,7 @@ async def test_a_topic_that_is_named_twice_is_not_deleted(
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_zstd_is_76_before_version_7(client: Client, version: int) -> None:
     await created(client, "t")
     for _ in range(2):
         assert (await produce(client, records(2, codec=3), version)).error_code == ErrorCode.NONE
@@ -403,10 +378,9 @@ async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, versi
 
 @pytest.mark.parametrize("version", range(4, 13))
 async def test_a_topic_that_is_kept_as_zstd_is_76_to_a_fetch_before_version_10(
-    serve: Serve, connect: Connect, version: int
+    client: Client, version: int
 ) -> None:
     """As in Kafka; what a producer has sent as zstd leaves as it is."""
-    client = await connect(await serve())
     for topic, codec in (("kept", "zstd"), ("t", "producer")):
         await created(client, topic, compression_type=codec)
         assert (await produce(client, records(2, codec=4), topic=topic)).error_code == ErrorCode.NONE
@@ -422,10 +396,7 @@ async def test_a_topic_that_is_kept_as_zstd_is_76_to_a_fetch_before_version_10(
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_a_refusal_names_the_records_that_are_to_blame(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    client = await connect(await serve())
+async def test_a_refusal_names_the_records_that_are_to_blame(client: Client, version: int) -> None:
     await created(client, "t", message_timestamp_before_max_ms="1000000000000")
     times = [T0, 1 << 52, T0, -1, 5, 1 << 53]
     data = build_batch([Record(n, time, None, b"v") for n, time in enumerate(times)])
@@ -445,8 +416,7 @@ async def test_a_refusal_names_the_records_that_are_to_blame(
         assert f"record 5 has timestamp {1 << 53}" in answer.error_message
 
 
-async def test_a_refusal_of_the_batch_blames_no_record(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_refusal_of_the_batch_blames_no_record(client: Client) -> None:
     await created(client, "t")
     answer = await produce(client, records(3)[:-1])
     assert (answer.error_code, answer.record_errors) == (ErrorCode.CORRUPT_MESSAGE, [])
@@ -455,8 +425,7 @@ async def test_a_refusal_of_the_batch_blames_no_record(serve: Serve, connect: Co
     assert answer.error_message
 
 
-async def test_a_record_that_is_malformed_is_named(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_record_that_is_malformed_is_named(client: Client) -> None:
     await created(client, "t")
     data = bytearray(records(3))
     data[61 + 2 * ((len(data) - 61) // 3) + 3] += 2  # the last record's offset delta
@@ -467,8 +436,7 @@ async def test_a_record_that_is_malformed_is_named(serve: Serve, connect: Connec
     assert "offset delta does not follow" in row.batch_index_error_message
 
 
-async def test_the_records_that_are_named_are_bounded(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_the_records_that_are_named_are_bounded(client: Client) -> None:
     await created(client, "t")
     for count, named in ((5000, 100), (20_000, 1)):
         bad = build_batch([Record(n, (1 << 52) - n, None, None) for n in range(count)], codec=1)
@@ -478,9 +446,8 @@ async def test_the_records_that_are_named_are_bounded(serve: Serve, connect: Con
 
 
 @pytest.mark.parametrize("codec", range(5))
-async def test_C16_a_producers_base_offset_is_overwritten(serve: Serve, connect: Connect, codec: int) -> None:
+async def test_C16_a_producers_base_offset_is_overwritten(client: Client, codec: int) -> None:
     """Kafka refuses one that is not 0, whatever the codec."""
-    client = await connect(await serve())
     await created(client, "t")
     for number, base in enumerate((0, 7, -1, 2**63 - 1, -(2**63))):
         answer = await produce(client, damaged(records(2, codec=codec), base_offset=base))
@@ -493,9 +460,8 @@ async def test_C16_a_producers_base_offset_is_overwritten(serve: Serve, connect:
     assert offsets == list(range(10))
 
 
-async def test_a_fetch_waits_for_bytes_as_they_are_stored(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client, waiting = await connect(served), await connect(served)
+async def test_a_fetch_waits_for_bytes_as_they_are_stored(served: Served) -> None:
+    client, waiting = await served.connect(), await served.connect()
     await created(client, "t", compression_type="uncompressed")
     data = build_batch([Record(0, T0, None, b"v" * 100_000)], codec=4)
     assert len(data) < 1000
@@ -518,11 +484,11 @@ async def test_a_fetch_waits_for_bytes_as_they_are_stored(serve: Serve, connect:
 
 
 async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the largest lies before the log's start every batch behind it is looked at."""
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
+    client = await served.connect()
     await created(client, "t")
     for time in (T0 + 9, T0 + 3, T0 + 5):
         await produce(client, build_batch([Record(0, time, None, b"v")]))
@@ -550,10 +516,8 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
     assert jobs
 
 
-async def test_a_partition_that_is_searched_twice_is_answered_once_and_refused(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve(num_partitions="2"))
+async def test_a_partition_that_is_searched_twice_is_answered_once_and_refused(serve: Serve) -> None:
+    client = await (await serve(num_partitions="2")).connect()
     await client.make_topic("u")
     twice = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="u", partitions=twice)])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
 from tidelog.protocol.error_codes import ErrorCode
@@ -36,8 +36,6 @@ from tidelog.storage.errors import StorageError, TakesLong
 from tidelog.storage.files import File
 from tidelog.storage.log import Log
 from tidelog.storage.sources import WAITING, WARM
-
-__all__ = ["connect", "serve"]
 
 NOW = 1_700_000_000_000
 KEEP = {"log_retention_ms": "-1"}
@@ -97,9 +95,9 @@ class Asked(NamedTuple):
 
 
 @pytest.fixture
-async def asked(serve: Serve, connect: Connect) -> Asked:
+async def asked(serve: Serve) -> Asked:
     served = await serve(**KEEP, log_segment_bytes="20000")
-    client = await connect(served)
+    client = await served.connect()
     topic_id = await make_topic(client, "t")
     for number in range(60):
         data = records(*[b"v" * (1 + number * 37 % 900)] * (1 + number % 7), first_ms=NOW + 10 * number)
@@ -134,8 +132,8 @@ async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, ve
             assert bytes(part.records) == bytes(stored)
 
 
-async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(**KEEP))
+async def test_the_correlation_id_is_that_of_the_request(serve: Serve) -> None:
+    client = await (await serve(**KEEP)).connect()
     topic_id = await make_topic(client, "t")
     for number in range(10):
         client.send(PRODUCE, 9, number * 7, request("t", 0, records(b"%d" % number), topic_id, 9))
@@ -143,11 +141,9 @@ async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: 
 
 
 @pytest.mark.parametrize("version", [1, 4, 7, 9])
-async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(serve: Serve, version: int) -> None:
     served = await serve(**KEEP, lookup_clock="append")
-    client = await connect(served)
+    client = await served.connect()
     topic_id = await make_topic(client, "t")
     log = served.broker.topics.by_name["t"].partitions[0].log
     for number in range(3):
@@ -163,10 +159,10 @@ async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
 
 
 async def test_S43_the_clock_is_read_for_each_batch_that_is_appended(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once in a turn of the loop, which takes several requests, nor once for a request of several batches."""
-    client = await connect(await serve(**KEEP, num_partitions="3"))
+    client = await (await serve(**KEEP, num_partitions="3")).connect()
     await client.make_topic("t")
     reads = itertools.count(NOW)
     seen: list[int] = []
@@ -190,8 +186,8 @@ async def test_S43_the_clock_is_read_for_each_batch_that_is_appended(
     assert seen == [-1] * 12
 
 
-async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(**KEEP))
+async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve) -> None:
+    client = await (await serve(**KEEP)).connect()
     codes = []
     for _ in range(2):
         topic_id = await make_topic(client, "t")
@@ -218,10 +214,10 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(asked: As
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 100_000])
-async def test_a_fetch_that_waits_gets_what_comes(asked: Asked, connect: Connect, min_bytes: int) -> None:
+async def test_a_fetch_that_waits_gets_what_comes(asked: Asked, min_bytes: int) -> None:
     served, client = asked.served, asked.client
     partition = served.broker.topics.by_name["t"].partitions[0]
-    producer = await connect(served)
+    producer = await served.connect()
     for _ in range(3):
         want = FetchPartition(
             partition=0, fetch_offset=partition.log.log_end_offset, partition_max_bytes=10**6
@@ -380,11 +376,11 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
 
 
 async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsewhere(
-    asked: Asked, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look of a reader thread and the wait on the loop nobody tells a waiter of what is appended."""
     served, client = asked.served, asked.client
-    other = await connect(served)
+    other = await served.connect()
     log = served.broker.topics.by_name["t"].partitions[0].log
     wanted = fetch_from(log.log_end_offset)
     wanted.max_wait_ms = 60_000
@@ -510,9 +506,9 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
 
 @pytest.mark.parametrize("partitions", [1, 2])
 async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk(
-    serve: Serve, connect: Connect, partitions: int
+    serve: Serve, partitions: int
 ) -> None:
-    client = await connect(await serve(flush_policy="interval", log_flush_interval_messages="1"))
+    client = await (await serve(flush_policy="interval", log_flush_interval_messages="1")).connect()
     topic_id = await make_topic(client, "t")
     sent = request("t", 0, records(b"one"), topic_id, 9, acks=0)
     if partitions == 2:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tidelog.broker import fetch_sessions
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -25,8 +25,6 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.files import File
-
-__all__ = ["connect", "serve"]
 
 NOW_MS = 1_700_000_000_000
 IDS_SINCE = 13
@@ -121,13 +119,13 @@ async def delete_topic(client: Client, name: str = "t") -> None:
 
 
 async def started(
-    serve: Serve, connect: Connect, version: int, partitions: int = 3, **options: str
+    serve: Serve, version: int, partitions: int = 3, **options: str
 ) -> tuple[Served, Client, Consumer]:
     """Serve a topic; return the broker, a client that produces, and one that consumes."""
     served = await serve(**{"log_retention_ms": "-1", **options})
-    client = await connect(served)
+    client = await served.connect()
     topic_id = await make_topic(client, partitions)
-    return served, client, Consumer(await connect(served), version, topic_id)
+    return served, client, Consumer(await served.connect(), version, topic_id)
 
 
 EVERY = {0: 0, 1: 0, 2: 0}
@@ -135,8 +133,8 @@ EMPTY, NEW = (0, 0, 0), (0, 1, SIZE)
 
 
 @every_version
-async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connect, version: int) -> None:
-    served, client, consumer = await started(serve, connect, version)
+async def test_a_session_from_its_begin_to_its_end(serve: Serve, version: int) -> None:
+    served, client, consumer = await started(serve, version)
     await append(client, 1)
     first = await consumer.poll(EVERY)
     assert told(first) == {0: EMPTY, 1: NEW, 2: EMPTY}
@@ -156,8 +154,8 @@ async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connec
 
 
 @every_version
-async def test_what_is_wrong_with_a_session_is_told(serve: Serve, connect: Connect, version: int) -> None:
-    served, _, consumer = await started(serve, connect, version)
+async def test_what_is_wrong_with_a_session_is_told(serve: Serve, version: int) -> None:
+    served, _, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     session = consumer.session_id
     other = Consumer(consumer.client, 12 if version >= IDS_SINCE else 13, b"?" * 16)
@@ -182,10 +180,8 @@ async def test_what_is_wrong_with_a_session_is_told(serve: Serve, connect: Conne
 
 
 @every_version
-async def test_a_fetch_in_a_session_waits_for_what_comes(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    served, client, consumer = await started(serve, connect, version)
+async def test_a_fetch_in_a_session_waits_for_what_comes(serve: Serve, version: int) -> None:
+    served, client, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
@@ -202,8 +198,8 @@ async def test_a_fetch_in_a_session_waits_for_what_comes(
 
 
 @every_version
-async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, connect: Connect, version: int) -> None:
-    _, client, consumer = await started(serve, connect, version)
+async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, version: int) -> None:
+    _, client, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await delete_topic(client)
@@ -219,10 +215,8 @@ async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, connect: Con
     assert told(await consumer.poll()) == expected
 
 
-async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(
-    serve: Serve, connect: Connect
-) -> None:
-    _, client, consumer = await started(serve, connect, 12)
+async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(serve: Serve) -> None:
+    _, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     for index in EVERY:
         for _ in range(2):
@@ -246,8 +240,8 @@ async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(
     assert sorted(size for _, _, size in answer.values()) == [SIZE, 2 * SIZE], "at each level what fits"
 
 
-async def test_where_a_log_starts_is_told(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_where_a_log_starts_is_told(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await append(client, 1)
     await consumer.poll({0: 0, 1: 1})
     served.broker.topics.by_name["t"].partitions[1].log.advance_start(1)
@@ -258,8 +252,8 @@ async def test_where_a_log_starts_is_told(serve: Serve, connect: Connect) -> Non
     assert told(await consumer.poll()) == {}
 
 
-async def test_segments_that_expire_are_told(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12, log_retention_ms="3600000")
+async def test_segments_that_expire_are_told(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12, log_retention_ms="3600000")
     await append(client, 1)
     await consumer.poll({1: 1})
     log = served.broker.topics.by_name["t"].partitions[1].log
@@ -271,11 +265,9 @@ async def test_segments_that_expire_are_told(serve: Serve, connect: Connect) -> 
     assert told(await consumer.poll()) == {1: (0, 1, 0)}
 
 
-async def test_what_is_not_in_memory_is_told_too(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_in_memory_is_told_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader thread looks, and the loop tells; what comes meanwhile is not waited for."""
-    served, client, consumer = await started(serve, connect, 12)
+    served, client, consumer = await started(serve, 12)
     await append(client, 0)
     await consumer.poll({1: 0, 2: 0})
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
@@ -287,10 +279,9 @@ async def test_what_is_not_in_memory_is_told_too(
     assert told(await consumer.poll({0: 1, 1: 1})) == {}
 
 
-async def test_one_more_session_than_there_may_be(serve: Serve, connect: Connect) -> None:
+async def test_one_more_session_than_there_may_be(serve: Serve) -> None:
     served, client, consumer = await started(
         serve,
-        connect,
         12,
         max_incremental_fetch_session_cache_slots="1",
         min_incremental_fetch_session_eviction_ms="1000",
@@ -311,8 +302,8 @@ async def test_one_more_session_than_there_may_be(serve: Serve, connect: Connect
     assert consumer.session_id == 0
 
 
-async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     session = consumer.session_id
     consumer.send(max_wait_ms=60_000)
@@ -324,23 +315,23 @@ async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve, co
     assert (late.error_code, late.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
-async def test_a_session_outlives_its_connection(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_a_session_outlives_its_connection(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
     consumer.client.writer.close()
     await until(lambda: not served.broker.parked)
     await append(client, 1)
-    consumer.client, consumer.epoch = await connect(served), 2
+    consumer.client, consumer.epoch = await served.connect(), 2
     assert told(await consumer.poll()) == {1: NEW}
 
 
 async def test_thousands_of_partitions_are_told_in_turns(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_A_TURN", 10)
-    served, client, consumer = await started(serve, connect, 12, partitions=100)
+    served, client, consumer = await started(serve, 12, partitions=100)
     assert len(told(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
     assert told(await consumer.poll()) == {}
     for index in range(0, 100, 2):
@@ -354,8 +345,8 @@ async def test_thousands_of_partitions_are_told_in_turns(
     assert served.broker.fetch_sessions.held_bytes < 100_000
 
 
-async def test_two_requests_of_a_session_at_once(serve: Serve, connect: Connect) -> None:
-    served, _, consumer = await started(serve, connect, 12)
+async def test_two_requests_of_a_session_at_once(serve: Serve) -> None:
+    served, _, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)

@@ -15,10 +15,11 @@ import pytest
 from tests.integration.test_older_formats import fetched, log_of, looked_up, made
 from tests.support.batches import NOW_MS
 from tests.support.broker import Broker, wait_until
+from tests.support.builders import produce_request
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.logs import held_open
-from tests.support.raw_client import RawClient, produce_request
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.raw_client import RawClient
+from tests.support.served import Client, Serve, Served, until
 from tests.support.small_disk import small_disk
 from tidelog.broker import cleaners
 from tidelog.protocol.error_codes import ErrorCode
@@ -29,7 +30,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.sources import PATIENT
 
-__all__ = ["connect", "full_disk", "serve", "small_disk"]  # fixtures
+__all__ = ["full_disk", "small_disk"]  # fixtures
 
 DELETE = 20
 VALUE = bytes(1000)
@@ -112,7 +113,6 @@ USES = [
 @pytest.mark.parametrize("waits", [False, True], ids=["", "beside a fetch that waits"])
 async def test_no_file_of_a_deleted_topic_stays_open(
     serve: Serve,
-    connect: Connect,
     full_disk: FullDisk,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
@@ -120,7 +120,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
 ) -> None:
     monkeypatch.setattr(cleaners, "SHORTEST_WAIT_MS", 1)
     served = await serve(log_cleaner_backoff_ms="1")
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     folder = served.broker.logs.directory
     before = held_open(folder)
     policy = "compact" if how == "compacted" else "delete"
@@ -139,10 +139,8 @@ async def test_no_file_of_a_deleted_topic_stays_open(
 
 
 async def test_what_holds_a_deleted_log_holds_none_of_its_files_and_a_reader_keeps_its_own(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await made(client, "t", segment_bytes="25000")
     folder = served.broker.logs.directory
     before = held_open(folder)

@@ -17,7 +17,7 @@ from scripts import docs
 from tests.support import strategies
 from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.cleaners import Figures
 from tidelog.broker.metrics import collect, table
@@ -44,8 +44,6 @@ from tidelog.protocol.wire.error_codes_in import told_of_errors
 from tidelog.protocol.wire.schema import fields_of
 from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.tally import Tally
-
-__all__ = ["connect", "serve"]
 
 NET = Net(connections=3, connections_max=9, admitted=7, refused=2, bad_requests=1, request_bytes=99)
 Counted = Callable[..., Awaitable[tuple[Served, Client]]]
@@ -90,11 +88,11 @@ def scraped(broker: Broker) -> Values:
 
 
 @pytest.fixture
-def counted(serve: Serve, connect: Connect, unused_tcp_port: int) -> Counted:
+def counted(serve: Serve, unused_tcp_port: int) -> Counted:
     async def counted(**options: str) -> tuple[Served, Client]:
         """Serve a topic t, and count; return a client, too."""
         served = await serve(http_port=str(unused_tcp_port), **options)
-        client = await connect(served)
+        client = await served.connect()
         await client.make_topic("t")
         return served, client
 
@@ -155,9 +153,8 @@ def test_a_flush_that_fails_is_timed_too() -> None:
     assert sum(tallies.commits.counts) == 2
 
 
-async def test_nothing_is_counted_where_nobody_asked_for_it(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    await (await connect(served)).make_topic("t")
+async def test_nothing_is_counted_where_nobody_asked_for_it(served: Served) -> None:
+    await (await served.connect()).make_topic("t")
     assert served.broker.tallies is None
     assert served.server.http_address is None
 
@@ -305,7 +302,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
 
 
 async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_is_counted(
-    counted: Counted, serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, serve: Serve, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, _ = await counted(num_partitions="3")
 
@@ -315,7 +312,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
         return sorted(groups.items()), value(found, "tidelog_group_lags_left_out")
 
     longest, too_long = "g" * collect.MOST_GROUP_NAME, "h" * (collect.MOST_GROUP_NAME + 1)
-    members = [GroupMember(await connect(served), group) for group in (too_long, longest)]
+    members = [GroupMember(await served.connect(), group) for group in (too_long, longest)]
     for member in members:
         assert await member.commit("t", 0, 0, 0) == [0] * 3
     assert told() == ([(longest, 3)], 3)
@@ -326,7 +323,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
     await until(lambda: not served.broker.groups.is_loading)
     groups, left_out = told()
     assert left_out == 6 - sum(count for _, count in groups)
-    client = await connect(served)
+    client = await served.connect()
     await client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[too_long]))
     assert told() == ([(longest, 3)], 0)
 
@@ -354,7 +351,6 @@ async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
 )
 async def test_of_very_many_less_is_told(
     serve: Serve,
-    connect: Connect,
     unused_tcp_port: int,
     monkeypatch: pytest.MonkeyPatch,
     bound: str,
@@ -362,7 +358,7 @@ async def test_of_very_many_less_is_told(
     partitions_told: bool,
 ) -> None:
     served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
+    client = await served.connect()
     for name in ("t", "u"):
         await client.make_topic(name)
         await client.ask(PRODUCE, 9, produce(name, batch([NOW])))

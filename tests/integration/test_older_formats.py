@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.logs import read_records
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tidelog.broker import running
+from tidelog.broker.broker import Broker
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.work import Lane
 from tidelog.protocol.error_codes import ErrorCode
@@ -44,8 +45,6 @@ from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 from tidelog.storage.summary import Damage
-
-__all__ = ["connect", "serve"]
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(n, NOW + n, b"k%d" % n, None if n == 2 else b"v" * n * 30) for n in range(5)]
@@ -101,8 +100,7 @@ def stored(log: Log) -> bytes:
 
 
 @pytest.fixture
-async def served(serve: Serve, connect: Connect) -> Served:
-    served = await serve()
+async def served(served: Served) -> Served:
     served.broker.clock.hold(NOW)
     return served
 
@@ -110,9 +108,8 @@ async def served(serve: Serve, connect: Connect) -> Served:
 @pytest.mark.parametrize("spelled", ["0", "0.9.0", "1", "0.10.2-IV0", "2", "3.9"])
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP, compression.SNAPPY, compression.LZ4])
 async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads_every_format(
-    served: Served, connect: Connect, spelled: str, codec: int
+    served: Served, client: Client, spelled: str, codec: int
 ) -> None:
-    client = await connect(served)
     await made(client, "t", message_format_version=spelled)
     magic = {"0": 0, "0.9.0": 0, "1": 1, "0.10.2-IV0": 1}.get(spelled, 2)
     log, end = log_of(served, "t"), 0
@@ -148,8 +145,7 @@ async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads
                 assert bytes(answer.records) == stored(log), "S69, S73, S76: as it is stored"
 
 
-async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, connect: Connect) -> None:
-    client = await connect(served)
+async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, client: Client) -> None:
     await made(client, "t", message_format_version="1")
     log = log_of(served, "t")
     for number in range(2):
@@ -161,12 +157,11 @@ async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Serve
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
 async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
-    serve: Serve, connect: Connect, codec: int
+    served: Served, codec: int, serve: Serve
 ) -> None:
     """The format goes up, and back to 0: what is there stays, old readers have it converted, after a restart too."""
-    served = await serve()
     served.broker.clock.hold(NOW + 100)
-    client = await connect(served)
+    client = await served.connect()
     await made(client, "t", index_interval_bytes="0", retention_ms="-1")
     log = log_of(served, "t")
     for format_version in ("0", "1", "2", "0", "1"):
@@ -179,7 +174,7 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
         if restarted:
             await served.stop()
             served = await serve()
-            client, log = await connect(served), log_of(served, "t")
+            client, log = await served.connect(), log_of(served, "t")
         for version, magic in ((1, 0), (2, 1)):
             data = bytes((await fetched(client, "t", 0, version)).records)
             rows = list(message_set.read_records(data))
@@ -194,9 +189,8 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
 
 
 async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
-    served: Served, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    client = await connect(served)
     await made(client, "t", message_format_version="0")
     await produced(client, "t", sent_as(2), 9)
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
@@ -205,17 +199,16 @@ async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
     assert (await looked_up(client, "t", -1))[:2] == (0, 5)
     assert (await looked_up(client, "t", -2))[:2] == (0, 0)
     await made(client, "by-append", message_format_version="0", lookup_clock="append")
-    served.broker.clock.hold(NOW + 50)
+    broker.clock.hold(NOW + 50)
     for codec in (compression.NONE, compression.GZIP):
         await produced(client, "by-append", sent_as(0, codec), 1)
-        served.broker.clock.advance(seconds=1)
+        broker.clock.advance(seconds=1)
     assert await looked_up(client, "by-append", NOW) == (0, 0, NOW + 50)
     assert await looked_up(client, "by-append", NOW + 51) == (0, 5, NOW + 1050)
     assert await looked_up(client, "by-append", NOW + 1051) == (0, -1, -1)
 
 
-async def test_from_produce_3_on_only_batches_are_taken(served: Served, connect: Connect) -> None:
-    client = await connect(served)
+async def test_from_produce_3_on_only_batches_are_taken(served: Served, client: Client) -> None:
     for spelled in ("0", "1", "2"):
         await made(client, f"t{spelled}", message_format_version=spelled)
         for magic in (0, 1):
@@ -224,8 +217,7 @@ async def test_from_produce_3_on_only_batches_are_taken(served: Served, connect:
         assert log_of(served, f"t{spelled}").log_end_offset == 0
 
 
-async def test_an_older_reader_gets_what_lies_before_damage(served: Served, connect: Connect) -> None:
-    client = await connect(served)
+async def test_an_older_reader_gets_what_lies_before_damage(served: Served, client: Client) -> None:
     await made(client, "t", message_format_version="1", index_interval_bytes="0")
     for _ in range(3):
         await produced(client, "t", sent_as(1), 2)
@@ -238,11 +230,9 @@ async def test_an_older_reader_gets_what_lies_before_damage(served: Served, conn
         assert (await fetched(client, "t", 7, version)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_a_message_set_of_very_many_is_refused(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_set_of_very_many_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.protocol.records.legacy_validate.MESSAGES_MAX", 10)
-    client = await connect(served)
+    client = await served.connect()
     await made(client, "t", message_format_version="1")
     many = [Record(n, NOW, None, b"x") for n in range(11)]
     for codec in (compression.NONE, compression.GZIP):
@@ -253,9 +243,8 @@ async def test_a_message_set_of_very_many_is_refused(
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
 async def test_large_message_sets_are_converted_on_another_thread_in_order(
-    served: Served, connect: Connect, codec: int
+    served: Served, client: Client, codec: int
 ) -> None:
-    client = await connect(served)
     await made(client, "t", message_format_version="1")
     many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
     for n, records in enumerate((many, RECORDS, many)):
@@ -278,10 +267,9 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
 
 @pytest.mark.parametrize("losses", [1, 3, 4, 20])
 async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_elsewhere(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, losses: int
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, losses: int
 ) -> None:
     """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
-    client = await connect(served)
     await made(client, "t", message_format_version="0")
     log = log_of(served, "t")
     check, checks = Log.check, []
@@ -309,10 +297,9 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
 
 
 async def test_what_others_are_always_ahead_of_is_given_up(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is too large to be stored uncompressed; its client may have left long ago."""
-    client = await connect(served)
     await made(client, "t", message_format_version="0", max_message_bytes="2000")
     log, check, tries = log_of(served, "t"), Log.check, []
 
@@ -329,10 +316,7 @@ async def test_what_others_are_always_ahead_of_is_given_up(
     assert log.log_end_offset == 20
 
 
-async def test_more_messages_at_once_than_a_segment_takes_are_refused(
-    served: Served, connect: Connect
-) -> None:
-    client = await connect(served)
+async def test_more_messages_at_once_than_a_segment_takes_are_refused(served: Served, client: Client) -> None:
     await made(client, "t", message_format_version="1", segment_bytes="20000")
     many = [Record(n, NOW, None, b"x" * 100) for n in range(200)]
     answer = await produced(client, "t", sent_as(1, 0, many), 2)
@@ -341,10 +325,9 @@ async def test_more_messages_at_once_than_a_segment_takes_are_refused(
 
 
 async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers(
-    served: Served, connect: Connect
+    served: Served, client: Client
 ) -> None:
     """What comes before zstd is given first."""
-    client = await connect(served)
     await made(client, "t")
     await produced(client, "t", sent_as(2), 9)
     await produced(client, "t", sent_as(2, compression.ZSTD), 9)
@@ -364,9 +347,8 @@ async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers
 
 
 async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(served)
     monkeypatch.setattr(converted, "READ_BYTES", 20_000)
     monkeypatch.setattr("tidelog.broker.handlers.fetch.CONVERTED_BYTES_MAX", 30_000)
     batches = [[Record(n, NOW, None, bytes(1000)) for n in range(9)] for _ in range(10)]
@@ -392,9 +374,8 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
 
 @pytest.mark.parametrize("bound", ["bytes", "time"])
 async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, bound: str
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    client = await connect(served)
     for name in "abc":
         await made(client, name)
         await produced(client, name, sent_as(2, compression.GZIP), 3)
@@ -414,9 +395,9 @@ async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
 
 
 async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient, other = [await connect(served) for _ in range(2)]
+    patient, other = [await served.connect() for _ in range(2)]
     await made(patient, "t")
     await produced(patient, "t", sent_as(2), 9)
     begun, is_over = threading.Event(), threading.Event()
@@ -455,12 +436,12 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
 
 @pytest.mark.parametrize("room_bytes", [1000, 0])
 async def test_very_many_messages_are_checked_in_turns_with_those_of_others_while_there_is_room(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, room_bytes: int
+    served: Served, monkeypatch: pytest.MonkeyPatch, room_bytes: int
 ) -> None:
     """Where more is held than there is room for, a check that has begun goes on to its end."""
     monkeypatch.setattr("tidelog.broker.work.HELD_BYTES_MAX", room_bytes)
     monkeypatch.setitem(running.SLICES_S, Lane.LONG, 0.0)
-    patient, other = [await connect(served) for _ in range(2)]
+    patient, other = [await served.connect() for _ in range(2)]
     await made(patient, "t", message_format_version="1")
     check, begun, is_other_there, is_over = Log.check, threading.Event(), threading.Event(), threading.Event()
 
@@ -502,9 +483,9 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
 
 @pytest.mark.parametrize("ends", ["well", "by an error", "by a client that leaves"])
 async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, ends: str
+    served: Served, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    client, held = await connect(served), served.broker.held
+    client, held = await served.connect(), served.broker.held
     await made(client, "t")
     await produced(client, "t", sent_as(2), 9)
 
@@ -545,9 +526,8 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
 
 
 async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(
-    served: Served, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    client = await connect(served)
     await made(client, "t", message_format_version="1")
     data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=0)
     assert [(await produced(client, "t", data, 9)).base_offset for _ in range(2)] == [0, 0]
@@ -557,9 +537,8 @@ async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_form
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 async def test_LogAppendTime_counts_in_every_format_that_has_times(
-    served: Served, connect: Connect, magic: int
+    served: Served, client: Client, magic: int
 ) -> None:
-    client = await connect(served)
     served.broker.clock.hold(NOW + 10**6)
     await made(client, "t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
     for codec in (compression.NONE, compression.GZIP):
