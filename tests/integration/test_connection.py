@@ -7,20 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.builders import fetch_request, produce_request, records
 from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.net import pending
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.durability import Durability
 from tidelog.storage.log import Log
 
@@ -28,21 +26,7 @@ ACKS_ALL = -1
 
 
 def produce(topic: str, value: bytes, acks: int = ACKS_ALL) -> ProduceRequest:
-    records = build_batch([Record(0, 1_700_000_000_000, None, value, ())], base_offset=0)
-    data = PartitionProduceData(index=0, records=memoryview(records))
-    return ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-
-
-def fetch(topic: str, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-    )
+    return produce_request(topic, records(value), acks=acks)
 
 
 def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
@@ -143,7 +127,7 @@ async def test_who_does_not_read_answers_is_not_served_on(
     await client.make_topic("t")
     await client.ask(PRODUCE, 9, produce("t", b"x" * 900_000))
     for number in range(60):
-        client.send(FETCH, 11, number, fetch("t", 0))
+        client.send(FETCH, 11, number, fetch_request("t", 0))
     connection = served.connection_of(client)
     other = await served.connect()
     while not connection._sender.is_full:
@@ -168,7 +152,7 @@ async def test_frames_of_every_size_arrive_whole_however_they_are_cut(client: Cl
     for number in range(len(sizes)):
         correlation_id, response = await client.receive(PRODUCE, 9)
         assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
-    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=1 << 24))
+    response = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=1 << 24))
     records = bytes(response.responses[0].partitions[0].records)
     assert all(bytes([number]) * size in records for number, size in enumerate(sizes))
 
@@ -269,7 +253,7 @@ async def test_a_stop_answers_what_is_owed(served: Served, monkeypatch: pytest.M
     producer, consumer = await served.connect(), await served.connect()
     await producer.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
-    consumer.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
+    consumer.send(FETCH, 11, 5, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: bool(served.broker.parked))
     producer.send(PRODUCE, 9, 6, produce("t", b"x"))
     await asyncio.wait_for(entered.wait(), 20)
@@ -283,7 +267,7 @@ async def test_a_stop_answers_what_is_owed(served: Served, monkeypatch: pytest.M
 
 async def test_a_client_that_leaves_takes_its_parked_fetch_with_it(broker: Broker, client: Client) -> None:
     await client.make_topic("t")
-    client.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
+    client.send(FETCH, 11, 5, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: bool(broker.parked))
     client.writer.close()
     await until(lambda: not broker.parked)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import fetch, hold_flushes, produce
+from tests.integration.test_connection import hold_flushes, produce
+from tests.support.builders import fetch_request
 from tests.support.running import run
 from tests.support.served import Client, Serve, Served, until
 from tidelog.broker import answers, dispatch
@@ -76,7 +77,8 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
         Log, "read", lambda log, offset, *rest, **how: reads.append(offset) or read(log, offset, *rest, **how)
     )
     packet = b"".join(
-        encode_request(FETCH, 11, number, "test", fetch("t", 0, max_bytes=50 * MIB)) for number in range(20)
+        encode_request(FETCH, 11, number, "test", fetch_request("t", 0, max_bytes=50 * MIB))
+        for number in range(20)
     )
     client.writer.write(packet)
     await until(lambda: bool(served.connection_of(client)._reading.reasons))
@@ -140,7 +142,7 @@ async def test_answers_behind_one_that_is_owed_count_too(
     client.send(PRODUCE, 9, 0, produce("t", b"waits for the disk"))
     await asyncio.wait_for(entered.wait(), 20)
     for number in range(1, 60):
-        client.send(FETCH, 11, number, fetch("t", 0))
+        client.send(FETCH, 11, number, fetch_request("t", 0))
     connection = served.connection_of(client)
     await until(lambda: bool(connection._reading.reasons))
     assert len(connection._pending.answers) <= 4
@@ -161,9 +163,9 @@ async def test_answers_of_parked_fetches_are_read_when_they_can_leave(
     await client.make_topic("first")
     await client.make_topic("t")
     count, value_bytes = 300, 60_000
-    client.send(FETCH, 11, 0, fetch("first", 0, max_wait_ms=600_000))
+    client.send(FETCH, 11, 0, fetch_request("first", 0, max_wait_ms=600_000))
     for number in range(count):
-        client.send(FETCH, 11, 1 + number, fetch("t", 0, max_wait_ms=600_000))
+        client.send(FETCH, 11, 1 + number, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1 + count)
     its_socket = served.connection_of(client)._transport.get_extra_info("socket")
     its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # else the kernel may take all of it
@@ -192,7 +194,7 @@ async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
     client, producer = await served.connect(), await served.connect()
     await client.make_topic("t")
     for number in range(times):
-        client.send(FETCH, 11, number, fetch("t", 0, max_wait_ms=600_000))
+        client.send(FETCH, 11, number, fetch_request("t", 0, max_wait_ms=600_000))
     client.send(API_VERSIONS, 2, times, ApiVersionsRequest())
     await until(lambda: len(served.broker.parked) == times)
     monkeypatch.setattr(FileSlice, "read_nowait", lambda _: None)
@@ -214,7 +216,7 @@ async def test_large_answers_come_whole_whether_in_memory_or_not(
     partition_bytes: int,
 ) -> None:
     await filled(served, client)
-    expected = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes))
+    expected = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes))
     threads = set()
     pread = File.pread
 
@@ -227,7 +229,7 @@ async def test_large_answers_come_whole_whether_in_memory_or_not(
     if not is_warm:
         monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     for _ in range(5):
-        assert await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes)) == expected
+        assert await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes)) == expected
     assert threads == (set() if is_warm else {READER})
 
 
@@ -237,7 +239,7 @@ async def test_small_answers_behind_a_large_one_keep_their_place(served: Served,
         if number % 3:
             client.send(API_VERSIONS, 2, number, ApiVersionsRequest())
         else:
-            client.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+            client.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     for number in range(30):
         api, version = (API_VERSIONS, 2) if number % 3 else (FETCH, 11)
         assert (await client.receive(api, version))[0] == number
@@ -272,7 +274,9 @@ async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_th
 
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     monkeypatch.setattr(File, "pread", held)
-    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    client.send(
+        FETCH, 11, 0, fetch_request("t", 0, max_bytes=1000)
+    )  # a batch of 900 KB: less than stops the taking
     await asyncio.to_thread(begun.wait, 20)
     behind = served.connection_of(client)._sender
     for number in range(1, 4):
@@ -298,7 +302,9 @@ async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_noth
 
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     monkeypatch.setattr(File, "pread", held)
-    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    client.send(
+        FETCH, 11, 0, fetch_request("t", 0, max_bytes=1000)
+    )  # a batch of 900 KB: less than stops the taking
     await asyncio.to_thread(begun.wait, 20)
     connection = served.connection_of(client)
     left = connection._sender
@@ -335,7 +341,7 @@ async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_
         how == "too few bytes" or not is_warm
     )  # what is in memory is there to its end, or counts as not there
     monkeypatch.setattr(File, "read_nowait", (lambda *_: None) if cold else bad)
-    client.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
+    client.send(FETCH, 11, 1, fetch_request("t", 0, max_bytes=50 * MIB))
     client.send(API_VERSIONS, 2, 2, ApiVersionsRequest())
     received = await asyncio.wait_for(client.reader.read(), 20)
     assert int.from_bytes(received[:4], "big") > 4 * 900_000 > len(received)
@@ -365,8 +371,8 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
     monkeypatch.setattr(FileSlice, "first", noted)
     if not is_warm:
         monkeypatch.setattr(File, "read_nowait", lambda *_: None)
-    deaf.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
-    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=50 * MIB))
+    deaf.send(FETCH, 11, 1, fetch_request("t", 0, max_bytes=50 * MIB))
+    response = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=50 * MIB))
     assert len(response.responses[0].partitions[0].records) > 4 * 900_000
     assert max(asked) <= sender.SMALL_PIECE_BYTES
     served.broker.queued_answers.add(others, -MIB)
@@ -397,7 +403,7 @@ async def test_a_stop_does_not_wait_for_who_does_not_read(
     deaf = await served.connect()
     await filled(served, deaf)
     for number in range(10):
-        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+        deaf.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     await until(lambda: served.connection_of(deaf)._sender.is_paused)
     await served.stop()
     assert "answers that were not read" in caplog.text
@@ -408,7 +414,7 @@ async def test_a_silent_client_that_does_not_read_is_closed_in_the_end(serve: Se
     deaf = await served.connect()
     await filled(served, deaf)
     for number in range(10):
-        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+        deaf.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     await until(lambda: not served.server.connections)
     assert served.broker.queued_answers.total_bytes == 0
 
@@ -781,7 +787,7 @@ async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_wha
     await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
     assert not served.broker.parked
     assert served.broker.parked.quota.total_bytes == 0
-    response = await other.ask(FETCH, 11, fetch("u", 0))
+    response = await other.ask(FETCH, 11, fetch_request("u", 0))
     assert b"the last" in bytes(response.responses[0].partitions[0].records)
 
 
@@ -824,7 +830,7 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     for each in greedy:
         each.writer.close()
     await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
-    response = await maker.ask(FETCH, 11, fetch("t", 0))
+    response = await maker.ask(FETCH, 11, fetch_request("t", 0))
     assert len(response.responses[0].partitions[0].records) > 90_000, "what came whole is served"
     assert frames.small.total_bytes == 0
 

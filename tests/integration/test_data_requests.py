@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support import builders
+from tests.support.builders import fetch_request, list_offsets_request, produce_request
 from tests.support.served import Client, Serve, Served, until
 from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
@@ -29,7 +30,6 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
 from tidelog.storage import converted
 from tidelog.storage.errors import StorageError, TakesLong
@@ -41,35 +41,22 @@ NOW = 1_700_000_000_000
 KEEP = {"log_retention_ms": "-1"}
 
 
-def records(*values: bytes, base_offset: int = 0, first_ms: int = NOW) -> memoryview:
-    made = [Record(n, first_ms + n, None, value, ()) for n, value in enumerate(values)]
-    return memoryview(build_batch(made, base_offset=base_offset))
+def records(*values: bytes, first_ms: int = NOW, **options: int) -> memoryview:
+    return builders.records(*values, first_ms=first_ms, step_ms=1, **options)
 
 
 def request(
     topic: str, index: int, data: memoryview | None, topic_id: bytes, version: int, acks: int = 1
 ) -> ProduceRequest:
-    named: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"name": topic}
-    topic_data = TopicProduceData(**named, partition_data=[PartitionProduceData(index=index, records=data)])
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic_data])
-
-
-async def make_topic(client: Client, name: str, partitions: int = 2) -> bytes:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-    return bytes(response.topics[0].topic_id)
+    return produce_request(topic_id if version >= 13 else topic, data, index, acks=acks)
 
 
 def lookup(name: str = "t", index: int = 0, timestamp: int = NOW) -> ListOffsetsRequest:
-    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp)]
-    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
+    return list_offsets_request(name, timestamp, index)
 
 
 def fetch_from(offset: int, **partition: Any) -> FetchRequest:
-    want = FetchPartition(
-        **{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1000, **partition}
-    )
-    return FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+    return fetch_request("t", offset, **{"max_wait_ms": 1, "partition_max_bytes": 1000, **partition})
 
 
 class Asked(NamedTuple):
@@ -98,7 +85,7 @@ class Asked(NamedTuple):
 async def asked(serve: Serve) -> Asked:
     served = await serve(**KEEP, log_segment_bytes="20000")
     client = await served.connect()
-    topic_id = await make_topic(client, "t")
+    topic_id = await client.make_topic("t", 2)
     for number in range(60):
         data = records(*[b"v" * (1 + number * 37 % 900)] * (1 + number % 7), first_ms=NOW + 10 * number)
         await client.ask(PRODUCE, 9, request("t", 0, data, topic_id, 9))
@@ -134,7 +121,7 @@ async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, ve
 
 async def test_the_correlation_id_is_that_of_the_request(serve: Serve) -> None:
     client = await (await serve(**KEEP)).connect()
-    topic_id = await make_topic(client, "t")
+    topic_id = await client.make_topic("t", 2)
     for number in range(10):
         client.send(PRODUCE, 9, number * 7, request("t", 0, records(b"%d" % number), topic_id, 9))
     assert [(await client.receive(PRODUCE, 9))[0] for _ in range(10)] == [n * 7 for n in range(10)]
@@ -144,7 +131,7 @@ async def test_the_correlation_id_is_that_of_the_request(serve: Serve) -> None:
 async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(serve: Serve, version: int) -> None:
     served = await serve(**KEEP, lookup_clock="append")
     client = await served.connect()
-    topic_id = await make_topic(client, "t")
+    topic_id = await client.make_topic("t", 2)
     log = served.broker.topics.by_name["t"].partitions[0].log
     for number in range(3):
         await client.ask(PRODUCE, 9, request("t", 0, records(b"v", b"w", first_ms=NOW - number), topic_id, 9))
@@ -190,7 +177,7 @@ async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve) 
     client = await (await serve(**KEEP)).connect()
     codes = []
     for _ in range(2):
-        topic_id = await make_topic(client, "t")
+        topic_id = await client.make_topic("t", 2)
         offsets = []
         for _ in range(4):
             answer = await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
@@ -352,7 +339,7 @@ async def test_a_topic_may_stand_twice_in_a_request(asked: Asked) -> None:
 
 async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -> None:
     """What is asked again is looked up once: by all that its answer depends on."""
-    await make_topic(asked.client, "other")
+    await asked.client.make_topic("other", 2)
 
     def ask(name: str, timestamp: int, most: int = 1, epoch: int = -1) -> ListOffsetsTopic:
         want = ListOffsetsPartition(
@@ -509,7 +496,7 @@ async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk(
     serve: Serve, partitions: int
 ) -> None:
     client = await (await serve(flush_policy="interval", log_flush_interval_messages="1")).connect()
-    topic_id = await make_topic(client, "t")
+    topic_id = await client.make_topic("t", 2)
     sent = request("t", 0, records(b"one"), topic_id, 9, acks=0)
     if partitions == 2:
         more = PartitionProduceData(index=1, records=records(b"two"))

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import T0, records
 from tests.support.served import Client, Serve, Served, until
 from tidelog.broker import fetch_sessions
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import (
     FETCH,
     FetchPartition,
@@ -17,16 +16,8 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from tidelog.protocol.messages.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.files import File
 
-NOW_MS = 1_700_000_000_000
 IDS_SINCE = 13
 every_version = pytest.mark.parametrize("version", range(7, FETCH.max_version + 1))
 
@@ -90,32 +81,12 @@ def with_records(response: Any) -> dict[int, tuple[int, int, int]]:
     return {index: part for index, part in told(response).items() if part[2]}
 
 
-def batch(value: bytes = b"v" * 100) -> memoryview:
-    return memoryview(build_batch([Record(0, NOW_MS, None, value, ())]))
+BATCH = records(b"v" * 100)
+SIZE = len(BATCH)
 
 
-SIZE = len(batch())
-
-
-async def append(client: Client, index: int, value: bytes = b"v" * 100, topic: str = "t") -> None:
-    data = PartitionProduceData(index=index, records=batch(value))
-    request = ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-    response = await client.ask(PRODUCE, 9, request)
-    assert not response.responses[0].partition_responses[0].error_code
-
-
-async def make_topic(client: Client, partitions: int = 3, name: str = "t") -> bytes:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
-    assert not response.topics[0].error_code
-    return bytes(response.topics[0].topic_id)
-
-
-async def delete_topic(client: Client, name: str = "t") -> None:
-    response = await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[name], timeout_ms=20_000))
-    assert not response.responses[0].error_code
+async def append(client: Client, index: int) -> None:
+    assert not (await client.produce("t", BATCH, index)).error_code
 
 
 async def started(
@@ -124,7 +95,7 @@ async def started(
     """Serve a topic; return the broker, a client that produces, and one that consumes."""
     served = await serve(**{"log_retention_ms": "-1", **options})
     client = await served.connect()
-    topic_id = await make_topic(client, partitions)
+    topic_id = await client.make_topic("t", partitions)
     return served, client, Consumer(await served.connect(), version, topic_id)
 
 
@@ -142,6 +113,7 @@ async def test_a_session_from_its_begin_to_its_end(serve: Serve, version: int) -
     assert told(await consumer.poll({1: 1})) == {}
     await append(client, 2)
     assert told(await consumer.poll()) == {2: NEW}
+    assert told(await consumer.poll()) == {2: NEW}, "it has not moved on, and gets them again"
     assert told(await consumer.poll({2: 1}, forgotten=[0])) == {}
     await append(client, 0)
     assert told(await consumer.poll()) == {}, "it was forgotten"
@@ -202,14 +174,14 @@ async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, version: int
     _, client, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
-    await delete_topic(client)
+    assert await client.delete("t") == 0
     code = ErrorCode.UNKNOWN_TOPIC_ID if consumer.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     gone = dict.fromkeys(EVERY, (code, -1, 0))
     first = told(await consumer.receive())
     assert first, "it does not wait for the rest of a minute"
     assert first.items() <= gone.items()
     assert told(await consumer.poll()) == gone
-    await make_topic(client)
+    await client.make_topic("t", 3)
     await append(client, 1)
     expected = gone if consumer.by_id else {0: EMPTY, 1: NEW, 2: EMPTY}
     assert told(await consumer.poll()) == expected
@@ -258,9 +230,9 @@ async def test_segments_that_expire_are_told(serve: Serve) -> None:
     await consumer.poll({1: 1})
     log = served.broker.topics.by_name["t"].partitions[1].log
     moves = served.broker.logs.shared.start_moves
-    log.roll(NOW_MS)
+    log.roll(T0)
     with log.lock:
-        log.drop_segments(1, NOW_MS)
+        log.drop_segments(1, T0)
     assert served.broker.logs.shared.start_moves != moves
     assert told(await consumer.poll()) == {1: (0, 1, 0)}
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, log_of, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up, made
 from tests.support.batches import NOW_MS
 from tests.support.broker import Broker, wait_until
 from tests.support.builders import produce_request
@@ -25,7 +25,6 @@ from tidelog.broker import cleaners
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.sources import PATIENT
@@ -49,8 +48,8 @@ def batch(**of_producer: int) -> bytes:
 
 
 async def sent(client: Client, version: int = 9, acks: int = -1, **of_producer: int) -> int:
-    answer = await client.ask(PRODUCE, version, produce_request("t", batch(**of_producer), acks=acks))
-    return int(answer.responses[0].partition_responses[0].error_code)
+    answer = await client.produce("t", batch(**of_producer), acks=acks, version=version)
+    return int(answer.error_code)
 
 
 async def deleted(client: Client) -> None:
@@ -131,7 +130,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
         await is_parked(other)
     await use(served, client, how, full_disk)
     assert held_open(folder) > before
-    log = ref(log_of(served, "t"))
+    log = ref(served.log("t"))
     await deleted(client)
     await asyncio.wait_for(until(lambda: held_open(folder) == before and log() is None), 20)
     if waits:
@@ -147,7 +146,7 @@ async def test_what_holds_a_deleted_log_holds_none_of_its_files_and_a_reader_kee
     for _ in range(5):
         assert await sent(client) == 0
     await looked_up(client, "t", NOW_MS + 5)
-    log = log_of(served, "t")
+    log = served.log("t")
     slices = [segment.slice(0, 100, None, PATIENT) for segment in log.segments]
     expected = [each.read() for each in slices]
     await deleted(client)

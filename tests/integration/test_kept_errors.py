@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, log_of, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up, made
 from tests.support.batches import NOW_MS, changed, some_records
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
@@ -202,7 +202,7 @@ async def test_a_partition_that_cannot_be_read_leaves_nothing(
     assert (await leaves_nothing(lambda: fetched(client, "t", 1000, 12))).error_code == (
         ErrorCode.OFFSET_OUT_OF_RANGE
     )
-    log = log_of(served, "t")
+    log = served.log("t")
     position = log.active.size
     assert await sent(client, "t", 9, *2 * [build_batch(some_records(100, timestamp=NOW_MS + 1000))]) == [
         0,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import fetch
+from tests.support.builders import fetch_request
 from tests.support.served import Client, Serve, Served, until
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -166,7 +166,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     assert log.log_end_offset == 1
     gate.set()
     assert await answers(slow, 1) == [(0, 1)]
-    stored = bytes((await quick.ask(FETCH, 11, fetch("t", 0))).responses[0].partitions[0].records)
+    stored = bytes((await quick.ask(FETCH, 11, fetch_request("t", 0))).responses[0].partitions[0].records)
     first = batch.read_header(stored, 0)
     second = batch.read_header(stored, first.size_bytes)
     assert (first.max_timestamp, second.max_timestamp) == (NOW + 10_000, NOW + 10_000)
@@ -180,7 +180,7 @@ async def test_the_bytes_of_a_request_that_takes_several_turns_stay_its_own(clie
     for number in range(8):
         client.send(PRODUCE, 9, number, request(value + bytes([number]), codec=compression.ZSTD))
     assert await answers(client, 8) == [(0, number) for number in range(8)]
-    stored = bytes((await client.ask(FETCH, 11, fetch("t", 0))).responses[0].partitions[0].records)
+    stored = bytes((await client.ask(FETCH, 11, fetch_request("t", 0))).responses[0].partitions[0].records)
     position = 0
     for number in range(8):
         header = batch.read_header(stored, position)

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripts import docs
 
 from tests.support import strategies
+from tests.support.builders import produce_request
 from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
 from tests.support.served import Client, Serve, Served, until
@@ -35,9 +36,6 @@ from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsR
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.error_codes_in import told_of_errors
@@ -99,13 +97,6 @@ def counted(serve: Serve, unused_tcp_port: int) -> Counted:
     return counted
 
 
-def produce(topic: str, data: bytearray, partition: int = 0, acks: int = -1) -> ProduceRequest:
-    partitions = [PartitionProduceData(index=partition, records=memoryview(data))]
-    return ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
-    )
-
-
 # -- counting ----------------------------------------------------------------------------------------------------
 
 
@@ -163,12 +154,12 @@ async def test_what_was_asked_and_how_it_went(counted: Counted) -> None:
     """Answered at once, waited for, with errors, and not at all: each is counted, and in time."""
     served, client = await counted()
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    sent = produce("t", batch([NOW, NOW + 5]))
+    sent = produce_request("t", batch([NOW, NOW + 5]))
     response = await client.ask(PRODUCE, 9, sent)
     assert response.responses[0].partition_responses[0].error_code == 0
     for _ in range(2):
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=5))
-    client.send(PRODUCE, 9, 1, produce("t", batch([NOW]), acks=0))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW]), partition=5))
+    client.send(PRODUCE, 9, 1, produce_request("t", batch([NOW]), acks=0))
     partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
     request = FetchRequest(
         replica_id=-1, max_wait_ms=60, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
@@ -202,7 +193,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None
     served, client = await counted(num_partitions="2", group_state_max_bytes=str(1 << 25))
     now_ms = served.broker.clock.now_ms()
     for _ in range(3):
-        await client.ask(PRODUCE, 9, produce("t", batch([now_ms - 5000] * 2)))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([now_ms - 5000] * 2)))
     log = served.broker.topics.by_name["t"].partitions[0].log
     found = scraped(served.broker)
     for name, expected in {
@@ -236,7 +227,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None
 async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(counted: Counted) -> None:
     served, client = await counted(num_partitions="2")
     served.broker.clock.hold(NOW)
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW - 90_000, NOW - 5_000])))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW - 90_000, NOW - 5_000])))
     found = scraped(served.broker)
     name = "tidelog_partition_append_delay_seconds"
     assert value(found, name, topic="t", partition="0") == 5
@@ -249,7 +240,7 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
     served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
     committed = [('a "b"\\', "t", 0, 1), ("done", "t", 0, 4), ("gone", "u", 0, 1), ("gone", "t", 7, 1)]
     committed.append(("ahead", "t", 0, 9))
     monkeypatch.setattr(
@@ -277,7 +268,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
     served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
     committed = [("behind", "t", 0, 1), ("before all", "t", 0, -7)]
     monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter(committed))
     assert served.broker.tallies is not None
@@ -361,7 +352,7 @@ async def test_of_very_many_less_is_told(
     client = await served.connect()
     for name in ("t", "u"):
         await client.make_topic(name)
-        await client.ask(PRODUCE, 9, produce(name, batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request(name, batch([NOW])))
     monkeypatch.setattr(collect, bound, 1)
     found = scraped(served.broker)
     names = {name for name, _ in found}
@@ -544,8 +535,8 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, client = await counted()
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW]), partition=9))
     monkeypatch.setattr(
         served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0), ("g", "t", 0, 9)])
     )

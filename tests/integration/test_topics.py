@@ -23,6 +23,7 @@ from tests.support.builders import (
     fetch_request,
     metadata_request,
     produce_request,
+    records,
 )
 from tests.support.raw_client import FETCH, PRODUCE
 from tests.support.served import Client, Serve, Served, until
@@ -72,10 +73,7 @@ NONE = ErrorCode.NONE
 
 
 async def produce(client: Client, topic: str, acks: int = -1, partition: int = 0) -> int:
-    records = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-    response = await client.ask(APIS[PRODUCE], 9, produce_request(topic, records, partition, acks=acks))
-    code: int = response.responses[0].partition_responses[0].error_code
-    return code
+    return int((await client.produce(topic, records(b"v"), partition, acks=acks)).error_code)
 
 
 # -- Metadata names each topic once -----------------------------------------------------------------------------------

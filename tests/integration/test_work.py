@@ -292,12 +292,8 @@ async def filled(client: Client, batches: int = 30, codec: int = 0, partitions: 
             await produced(client, batch, index)
 
 
-async def produced(client: Client, batch: bytes, index: int = 0) -> ErrorCode:
-    part = PartitionProduceData(index=index, records=memoryview(batch))
-    topic = TopicProduceData(name="t", partition_data=[part])
-    answer = await client.ask(PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]))
-    code: ErrorCode = answer.responses[0].partition_responses[0].error_code
-    return code
+async def produced(client: Client, batch: bytes, index: int = 0) -> int:
+    return int((await client.produce("t", batch, index)).error_code)
 
 
 def lookups(times: list[int]) -> ListOffsetsRequest:
