@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.builders import T0, records
 from tests.support.full_disk import FullDisk
-from tests.support.served import Client, Serve, Served, until, versions
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker import topic_changes
 from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
@@ -143,7 +143,7 @@ async def test_records_are_deleted_whatever_the_time_to_wait_for_followers(
 ) -> None:
     await client.make_topic("t")
     await client.produce("t", records(b"a"))
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     wanted = deletion.DeleteRecordsTopic(
         name="t", partitions=[deletion.DeleteRecordsPartition(partition_index=0, offset=-1)]
     )
@@ -543,7 +543,7 @@ async def test_segments_of_deleted_records_go_soon(serve: Serve, format_version:
     )
     for n in range(6):
         await client.produce("t", records(b"%d" % n * 100))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     bases = [segment.base_offset for segment in log.segments]
     assert (bases[3], len(bases)) == (3, 6)
     assert await delete(client, ("t", 0, 3)) == [(NONE, 3)]
@@ -578,7 +578,7 @@ async def test_on_a_full_disk_records_are_deleted_at_the_second_try(
     await client.make_topic("t", segment_bytes="200", file_delete_delay_ms="0")
     for n in range(4):
         await client.produce("t", records(b"%d" % n * 100))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     with monkeypatch.context() as patch:
         FullDisk(patch).end(LOG_STARTS)
         assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
@@ -663,7 +663,7 @@ async def test_incremental_alter_configs(broker: Broker, client: Client, version
     )
     both = (("segment.bytes", DELETE, None), ("cleanup.policy", DELETE, ""), ("never.set", DELETE, None))
     assert await own(*both) == (ok, {"retention.ms": "5"})
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     assert (log.config.retention_ms, log.config.segment_bytes) == (5, 1 << 30)
 
 
@@ -773,7 +773,7 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     assert "options changed broker=all log.segment.bytes=5000" in said
     crash(served)
     again = await serve()
-    config = again.broker.topics.by_name["t"].partitions[1].log.config
+    config = log_of(again.broker, "t", 1).config
     assert (config.cleanup_policy, config.segment_bytes, config.retention_ms) == (("compact",), 5000, 8)
     assert any("option set while running" in record.getMessage() for record in caplog.records)
 
@@ -826,7 +826,7 @@ async def test_a_change_holds_for_what_comes_after_it(served: Served) -> None:
     served.broker.clock.hold(T0 + 5)
     client = await served.connect()
     await client.make_topic("t", 2)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     await client.produce("t", records(b"x" * 500))
     await change(client, TOPIC, "t", ("max.message.bytes", SET, "300"))
     assert (await client.produce("t", records(b"x" * 500))).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -839,7 +839,7 @@ async def test_a_change_holds_for_what_comes_after_it(served: Served) -> None:
         client, TOPIC, "t", ("lookup.clock", SET, "append"), ("message.timestamp.type", DELETE, None)
     )
     assert (await client.produce("t", records(b"c"))).log_append_time_ms == -1
-    assert served.broker.topics.by_name["t"].partitions[0].log is log
+    assert log_of(served.broker, "t") is log
 
 
 async def test_retention_that_is_shortened_deletes_soon(serve: Serve) -> None:
@@ -847,7 +847,7 @@ async def test_retention_that_is_shortened_deletes_soon(serve: Serve) -> None:
     client = await served.connect()
     await client.make_topic("own", file_delete_delay_ms="0", cleanup_policy="compact")
     await client.make_topic("default", file_delete_delay_ms="0")
-    logs = [served.broker.topics.by_name[name].partitions[0].log for name in ("own", "default")]
+    logs = [log_of(served.broker, name) for name in ("own", "default")]
     for name in ("own", "default"):
         await client.produce(name, memoryview(build_batch([Record(0, T0, b"k", b"a")])))
     await change(client, TOPIC, "own", ("retention.ms", SET, "1"))
@@ -864,7 +864,7 @@ async def test_a_topic_that_flushes_by_time_from_now_on_is_looked_after(
 ) -> None:
     await client.make_topic("t")
     await client.produce("t", records(b"a"))
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     assert log.recovery_point == 0
     await change(client, TOPIC, "t", ("flush.policy", SET, "interval"), ("flush.ms", SET, "1"))
     await asyncio.wait_for(until(lambda: log.recovery_point == 1), 10)
@@ -952,7 +952,7 @@ async def test_options_of_the_broker_and_where_they_come_from(serve: Serve) -> N
     await change(client, BROKER, "1", ("log.segment.bytes", DELETE, None))
     assert logs["t"].config.segment_bytes == 8000
     await client.make_topic("later")
-    assert served.broker.topics.by_name["later"].partitions[0].log.config.segment_bytes == 8000
+    assert log_of(served.broker, "later").config.segment_bytes == 8000
     await change(client, BROKER, "", ("log.segment.bytes", DELETE, None))
     assert await synonyms(TOPIC, "t", "segment.bytes") == started
     assert logs["t"].config.segment_bytes == 7000

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.test_administration import BROKER, NONE, SET, TOPIC, change
 from tests.integration.test_metrics import all_of, scraped, value
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.cleaners import Cleaners
 from tidelog.broker.metrics.health import health
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -62,7 +62,7 @@ async def test_a_topic_is_compacted_from_when_its_policy_says_so(serve: Serve, u
     client = await served.connect()
     await client.make_topic("t", **SMALL)
     await fill(client, "t")
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     sealed = len(log.segments) - 1
     assert sealed > 5
     await soon(served)
@@ -90,7 +90,7 @@ async def test_what_nobody_appends_to_is_sealed_in_time_to_be_compacted(
     served: Served, client: Client
 ) -> None:
     await client.make_topic("t", cleanup_policy="compact", max_compaction_lag_ms="20000")
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     for _ in range(2):  # The second time nothing but the round before tells when to look.
         await fill(client, "t", 6)
         served.broker.clock.advance(seconds=21)
@@ -106,7 +106,7 @@ async def test_what_groups_have_committed_is_compacted(serve: Serve) -> None:
         codes = await member.commit("t", offset)
         while codes != [NONE]:  # the groups are being loaded
             codes = await member.commit("t", offset)
-    log = served.log(OFFSETS_TOPIC)
+    log = log_of(served.broker, OFFSETS_TOPIC)
     assert len(log.segments) > 3
     await soon(served)
     await compacted(log, to=1)
@@ -126,7 +126,7 @@ async def test_what_was_compacted_when_the_broker_started_is_known_then(serve: S
     await soon(served)
     assert served.broker.cleaners._threads == {}
     await served.stop()
-    await compacted((await serve()).log("t"))
+    await compacted(log_of((await serve()).broker, "t"))
 
 
 async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
@@ -153,7 +153,7 @@ async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
     assert told["not_compacted"] == [{"log": "t-0", "reason": "StorageError: made up"}]
     cleaners._passes = passes
     await soon(served)
-    await compacted(served.log("t"))
+    await compacted(log_of(served.broker, "t"))
     await until(lambda: not cleaners.failing())
     assert (
         value(scraped(served.broker), "tidelog_partition_compaction_failing", topic="t", partition="0")
@@ -168,7 +168,7 @@ async def test_options_of_cleaners_change_while_the_broker_runs(serve: Serve) ->
     await fill(client, "t")
     assert served.broker.cleaners._threads == {}
     assert await change(client, BROKER, "1", ("log.cleaner.threads", SET, "2")) == (NONE, None)
-    await compacted(served.log("t"))
+    await compacted(log_of(served.broker, "t"))
     assert len(served.broker.cleaners._threads) == 2
 
 
@@ -180,11 +180,11 @@ async def test_a_stop_waits_for_no_pass_and_leaves_nothing_of_it(serve: Serve, t
     served.broker.clock.hold()
     await soon(served)
     await until(lambda: served.broker.cleaners.figures().under_way == 1)
-    assert len(kept(served.log("t"))) > 5
+    assert len(kept(log_of(served.broker, "t"))) > 5
     await served.stop()
     assert served.broker.cleaners.figures().passes["given_up"] == 1
     assert not [path for path in (tmp_path / "data" / "t-0").iterdir() if path.suffix not in KNOWN]
-    await compacted((await serve()).log("t"))
+    await compacted(log_of((await serve()).broker, "t"))
 
 
 KNOWN = {".log", ".index", ".timeindex", ".appendindex", ".summary", ".snapshot", ".metadata", ""}

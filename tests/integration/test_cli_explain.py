@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.support.logs import batch, open_log
 from tests.support.paths import KAFKA_WRITTEN
-from tests.support.served import Client
+from tests.support.served import Client, log_of
 from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
@@ -362,7 +362,7 @@ def test_I6_a_range_is_told_with_what_was_read_for_it(folder: Path) -> None:
 
 async def test_a_broker_that_runs_is_not_disturbed(broker: Broker, client: Client) -> None:
     await client.make_topic("t")
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     broker.clock.hold(AT)  # else the broker takes what has expired
     for n in range(5):
         log.append(batch([AT + n, AT + n]), AT + n)

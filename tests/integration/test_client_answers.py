@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.builders import creatable, create_request
-from tests.support.served import Client, Serve, Served
+from tests.support.served import Client, Serve, Served, log_of
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
 from tidelog.broker.running import Readers
@@ -468,7 +468,7 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
 
     assert await ask() == (0, T0 + 9, 0)
     assert not jobs
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     with log.lock:
         log.log_start_offset = 1
     assert await ask() == (0, T0 + 5, 2)

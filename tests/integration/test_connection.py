@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.builders import fetch_request, produce_request, records
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.net import pending
@@ -88,7 +88,7 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
     for number in range(100):
         client.send(PRODUCE, 9, number, produce("t", b"%d" % number))
     await asyncio.wait_for(entered.wait(), 20)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     other = await served.connect()
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert log.log_end_offset <= 10
@@ -111,7 +111,7 @@ async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about
     request.topic_data[0].partition_data *= 5
     for number in range(6):
         client.send(PRODUCE, 9, number, request)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     await asyncio.wait_for(until(lambda: log.log_end_offset >= 10), 20)
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     await asyncio.wait_for(entered.wait(), 20)

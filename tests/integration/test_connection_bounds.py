@@ -17,7 +17,7 @@ import pytest
 from tests.integration.test_connection import hold_flushes, produce
 from tests.support.builders import fetch_request
 from tests.support.running import run
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import answers, dispatch
 from tidelog.broker.answers import AT_ONCE_BYTES, Later, NotAnswered, Streamed, answer_of
 from tidelog.broker.broker import Broker
@@ -469,7 +469,7 @@ async def test_a_produce_of_very_many_batches_leaves_others_their_turn(
     topics = [TopicProduceData(name="t", partition_data=batches)]
     client.send(PRODUCE, 9, 7, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
     client.send(PRODUCE, 9, 8, produce("t", b"behind", acks=1))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     await until(lambda: log.log_end_offset > 0)
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert log.log_end_offset < 300
@@ -502,7 +502,7 @@ async def test_a_large_request_is_served_elsewhere_and_those_behind_it_wait(
 ) -> None:
     await client.make_topic("t")
     threads = decoded_by(monkeypatch, 3 << 16 | 9)
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     many = names(20_000)
     for number in range(3):
         client.send(METADATA, 9, 10 + number, many)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import builders
 from tests.support.builders import fetch_request, list_offsets_request, produce_request
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
 from tidelog.protocol.error_codes import ErrorCode
@@ -94,7 +94,7 @@ async def asked(serve: Serve) -> Asked:
 
 @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
 async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, version: int) -> None:
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     named: dict[str, Any] = {"topic_id": asked.topic_id} if version >= 13 else {"topic": "t"}
     end = log.log_end_offset
     for offset in (0, 1, 57, end - 1, end, end + 1):
@@ -132,7 +132,7 @@ async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(serve: 
     served = await serve(**KEEP, lookup_clock="append")
     client = await served.connect()
     topic_id = await client.make_topic("t", 2)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     for number in range(3):
         await client.ask(PRODUCE, 9, request("t", 0, records(b"v", b"w", first_ms=NOW - number), topic_id, 9))
         await until(lambda: served.broker.clock.now_ms() > log.last_append_ms)
@@ -238,7 +238,7 @@ async def test_tags_behind_the_records_are_read(asked: Asked) -> None:
     plain = encode_request(PRODUCE, 10, 5, "test", request("t", 0, records(b"v" * 20), asked.topic_id, 10))[
         4:
     ]
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     for frame in (plain, plain[:-3] + b"\0\0\x01\x63\x01x", plain[:-3] + b"\x01\x63\x01x\0\0"):
         end = log.log_end_offset
         part = (await asked.answer(PRODUCE, 10, frame)).responses[0].partition_responses[0]
@@ -274,7 +274,7 @@ async def test_bytes_behind_a_request_change_nothing(asked: Asked, spare: bytes)
         for sent in (frame, frame + spare):
             answer = await asked.answer(PRODUCE, version, sent)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    log = asked.served.broker.topics.by_name["t"].partitions[1].log
+    log = log_of(asked.served.broker, "t", 1)
     assert log.log_end_offset == 4
 
 
@@ -290,7 +290,7 @@ async def test_a_tag_in_the_header_and_no_name_of_the_client_change_nothing(aske
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_fetch_with_exactly_min_bytes_is_answered_at_once(asked: Asked, more: int) -> None:
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     there = log.read(0, 10**6, at_least_one=True, source=WAITING).length
     want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
     topics = [FetchTopic(topic="t", partitions=[want])]
@@ -353,7 +353,7 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
             topic.partitions[0] for topic in (await asked.client.ask(LIST_OFFSETS, version, wanted)).topics
         ]
 
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     found = await answers(7, ask("t", -1), ask("other", -1), ask("t", -2), ask("t", -1))
     assert [each.offset for each in found] == [log.log_end_offset, 0, 0, log.log_end_offset]
     found = await answers(7, ask("t", -1), ask("t", -1, epoch=1000))
@@ -368,7 +368,7 @@ async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsew
     """Between the look of a reader thread and the wait on the loop nobody tells a waiter of what is appended."""
     served, client = asked.served, asked.client
     other = await served.connect()
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     wanted = fetch_from(log.log_end_offset)
     wanted.max_wait_ms = 60_000
     looked, gate, read = threading.Event(), threading.Event(), Log.read
@@ -403,7 +403,7 @@ async def test_the_only_batch_of_a_produce_may_be_for_a_partition_that_is_not_th
 async def test_a_large_batch_is_fetched_whole_after_partitions_that_have_nothing(asked: Asked) -> None:
     data = records(b"v" * 500)
     await asked.client.ask(PRODUCE, 9, request("t", 1, data, asked.topic_id, 9))
-    end = asked.served.broker.topics.by_name["t"].partitions[0].log.log_end_offset
+    end = log_of(asked.served.broker, "t").log_end_offset
     wanted = fetch_from(end)
     wanted.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=10))
     nothing, found = (await asked.client.ask(FETCH, 11, wanted)).responses[0].partitions
@@ -437,7 +437,7 @@ async def test_acks_that_do_not_exist_and_no_records_are_refused(asked: Asked) -
 async def test_a_reader_with_an_older_leader_epoch_is_fenced_and_with_a_newer_one_told_so(
     asked: Asked,
 ) -> None:
-    asked.served.broker.topics.by_name["t"].partitions[0].log.leader_epoch = 1
+    log_of(asked.served.broker, "t").leader_epoch = 1
     codes = []
     for epoch in (0, 1, 2, -1):
         answer = await asked.client.ask(FETCH, 11, fetch_from(0, current_leader_epoch=epoch))
@@ -474,7 +474,7 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
     """On a reader thread, as it is not in memory."""
     await asked.client.ask(PRODUCE, 9, request("t", 1, records(b"good"), asked.topic_id, 9))
     good = await asked.client.ask(FETCH, 11, fetch_from(0, partition=1))
-    broken = asked.served.broker.topics.by_name["t"].partitions[0].log.directory
+    broken = log_of(asked.served.broker, "t").directory
 
     def bad(file: File, count: int, position: int, pread: Any = File.pread) -> Any:
         if file.path.parent == broken:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import T0, records
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import fetch_sessions
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -216,7 +216,7 @@ async def test_where_a_log_starts_is_told(serve: Serve) -> None:
     served, client, consumer = await started(serve, 12)
     await append(client, 1)
     await consumer.poll({0: 0, 1: 1})
-    served.broker.topics.by_name["t"].partitions[1].log.advance_start(1)
+    log_of(served.broker, "t", 1).advance_start(1)
     (topic,) = (await consumer.poll()).responses
     (part,) = topic.partitions
     assert (part.partition_index, part.error_code, part.log_start_offset) == (1, 0, 1)
@@ -228,7 +228,7 @@ async def test_segments_that_expire_are_told(serve: Serve) -> None:
     served, client, consumer = await started(serve, 12, log_retention_ms="3600000")
     await append(client, 1)
     await consumer.poll({1: 1})
-    log = served.broker.topics.by_name["t"].partitions[1].log
+    log = log_of(served.broker, "t", 1)
     moves = served.broker.logs.shared.start_moves
     log.roll(T0)
     with log.lock:

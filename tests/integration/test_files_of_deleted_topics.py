@@ -19,7 +19,7 @@ from tests.support.builders import produce_request
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.logs import held_open
 from tests.support.raw_client import RawClient
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.small_disk import small_disk
 from tidelog.broker import cleaners
 from tidelog.protocol.error_codes import ErrorCode
@@ -130,7 +130,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
         await is_parked(other)
     await use(served, client, how, full_disk)
     assert held_open(folder) > before
-    log = ref(served.log("t"))
+    log = ref(log_of(served.broker, "t"))
     await deleted(client)
     await asyncio.wait_for(until(lambda: held_open(folder) == before and log() is None), 20)
     if waits:
@@ -146,7 +146,7 @@ async def test_what_holds_a_deleted_log_holds_none_of_its_files_and_a_reader_kee
     for _ in range(5):
         assert await sent(client) == 0
     await looked_up(client, "t", NOW_MS + 5)
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     slices = [segment.slice(0, 100, None, PATIENT) for segment in log.segments]
     expected = [each.read() for each in slices]
     await deleted(client)

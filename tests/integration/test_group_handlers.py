@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Serve, Served, until, versions
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.broker import Broker
@@ -306,9 +306,9 @@ async def test_describe_groups(serve: Serve, version: int) -> None:
     assert bool(missing.error_message) == (version >= 6)
 
 
-async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served) -> None:
+async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, one: GroupMember) -> None:
     """Monitoring would have all of its partitions read by nobody, each time that one joins."""
-    one, two = await member(served), await member(served)
+    two = await member(served)
 
     async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
         (group,) = (await one.client.ask(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"]))).groups
@@ -328,8 +328,8 @@ async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served) -
 
 
 @versions(LIST_GROUPS)
-async def test_list_groups(served: Served, version: int) -> None:
-    one, other = await member(served), await member(served, "simple")
+async def test_list_groups(served: Served, one: GroupMember, version: int) -> None:
+    other = await member(served, "simple")
     await one.client.make_topic("t")
     await one.join_and_sync()
     await other.commit("t", 5)
@@ -351,8 +351,8 @@ async def test_list_groups(served: Served, version: int) -> None:
 
 
 @versions(DELETE_GROUPS)
-async def test_delete_groups(served: Served, version: int, serve: Serve) -> None:
-    one, other = await member(served), await member(served, "gone")
+async def test_delete_groups(served: Served, one: GroupMember, version: int, serve: Serve) -> None:
+    other = await member(served, "gone")
     await one.client.make_topic("t", 300)
     await one.join_and_sync()
     await other.join_and_sync()
@@ -435,8 +435,10 @@ async def test_session_timeouts_are_bounded(one: GroupMember, timeout_ms: int) -
     assert await states(one.client) == {}
 
 
-async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(served: Served) -> None:
-    one, other = await member(served), await member(served, "other")
+async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
+    served: Served, one: GroupMember
+) -> None:
+    other = await member(served, "other")
     await one.join_and_sync()
     for liar in (other, await member(served)):
         liar.protocols = []
@@ -445,8 +447,8 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(serv
     assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].memory.size_bytes
 
 
-async def test_a_protocol_that_is_named_twice_is_known_once(served: Served) -> None:
-    one, liar = await member(served), await member(served)
+async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, one: GroupMember) -> None:
+    liar = await member(served)
     await one.join_and_sync()
     liar.protocols = [("x", b""), ("x", b"")]
     assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -515,9 +517,9 @@ async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_go
 
 @pytest.mark.parametrize("size", [1 << 20, 10 << 20])
 async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_the_group_goes_on(
-    served: Served, size: int
+    served: Served, one: GroupMember, size: int
 ) -> None:
-    one, liar = await member(served), await member(served)
+    liar = await member(served)
     await one.join_and_sync()
     honest, liar.protocols = liar.protocols, [("range", b"x" * size)]
     for _ in range(2):
@@ -628,7 +630,7 @@ async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(broker: Brok
     await one.client.make_topic("t")
     await one.commit("t", 5)
 
-    log = broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log = log_of(broker, "__consumer_offsets")
     log.refuse_writes("the test says so")
     request = DeleteGroupsRequest(groups_names=["g"])
     (result,) = (await one.client.ask(DELETE_GROUPS, 2, request)).results
@@ -1092,7 +1094,7 @@ async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
 ) -> None:
     await one.client.make_topic("t")
     assert await one.commit("t", 5) == [NONE]
-    log = broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log = log_of(broker, "__consumer_offsets")
     log.refuse_writes("the test says so")
     assert await one.commit("t", 6) == [ErrorCode.NOT_COORDINATOR]
     assert await one.offsets() == {("t", 0): 5}
@@ -1121,9 +1123,9 @@ def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
-    served: Served, serve: Serve
+    served: Served, one: GroupMember, serve: Serve
 ) -> None:
-    one, other = await member(served), await member(served)
+    other = await member(served)
     await one.join_and_sync()
     rejoining = asyncio.create_task(one.join())
     await other.join(3)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.builders import NO_ID, T0, records
 from tests.support.group_member import ASKED
-from tests.support.served import Client, Serve, Served, until, versions
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.topic_rules import MAX_TOPIC_NAME_LENGTH, name_problem
@@ -346,7 +346,7 @@ async def test_large_answers_arrive_whole_however_slowly_they_are_read(
     topic_id = await client.make_topic("t", partitions=2, max_message_bytes="10000000")
     for n in range(6):
         await client.produce("t", records(bytes([n]) * 700_000))
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     whole = log.read(0, 1 << 30, True, PATIENT).read()
     wanted = [
         FetchPartition(partition=index, fetch_offset=3 * (1 - index), partition_max_bytes=most)
@@ -462,7 +462,7 @@ async def test_P5_P24_the_questions_that_are_no_times_look_from_the_log_start_on
     await client.produce("t", records(b"a", b"b", b"c"))
     await client.produce("t", records(b"d", b"e"))
     assert await ask(-3) == (0, 2, T0 + 2000, 0)
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     log.advance_start(3)
     assert [await ask(special) for special in (-1, -2, -3, -4)] == [
         (0, 5, -1, 0),
@@ -802,7 +802,7 @@ async def test_P2_what_comes_too_old_can_be_read_until_the_next_look_of_retentio
         for value in (b"first", b"second"):
             old = Record(0, clock.now_ms() - 365 * 86_400_000, None, value)
             await client.produce(name, memoryview(build_batch([old], base_offset=0)))
-        log = served.broker.topics.by_name[name].partitions[0].log
+        log = log_of(served.broker, name)
         for moved_ms, start in ((stays_ms - 1, 0), (1, 2)):
             clock.advance(milliseconds=moved_ms)
             await until(lambda: served.broker.maintenance.is_settled)
@@ -815,12 +815,12 @@ async def test_P2_what_comes_too_old_can_be_read_until_the_next_look_of_retentio
 
 async def test_interval_flushes_by_count_and_by_time(broker: Broker, client: Client) -> None:
     await client.make_topic("count", flush_policy="interval", flush_messages="3")
-    log = broker.topics.by_name["count"].partitions[0].log
+    log = log_of(broker, "count")
     for value, recovery_point in ((b"a", 0), (b"b", 0), (b"c", 3), (b"d", 3)):
         await client.produce("count", records(value), acks=-1)
         assert log.recovery_point == recovery_point
     await client.make_topic("time", flush_policy="interval", flush_ms="10")
-    log = broker.topics.by_name["time"].partitions[0].log
+    log = log_of(broker, "time")
     await client.produce("time", records(b"a"))
     while log.recovery_point < 1:
         await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
@@ -829,7 +829,7 @@ async def test_interval_flushes_by_count_and_by_time(broker: Broker, client: Cli
 async def test_none_never_flushes_and_answers_at_once(broker: Broker, client: Client) -> None:
     await client.make_topic("t", flush_policy="none")
     assert (await client.produce("t", records(b"a"), acks=-1)).base_offset == 0
-    assert broker.topics.by_name["t"].partitions[0].log.recovery_point == 0
+    assert log_of(broker, "t").recovery_point == 0
 
 
 async def test_S38_a_partition_that_is_not_there_is_the_only_one_without_a_leader(client: Client) -> None:

@@ -24,7 +24,7 @@ from tests.support.batches import NOW_MS, changed, some_records
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
 from tests.support.running import run
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.answers import CutShort, Later, NotAnswered, kept, outcome_of
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
@@ -202,7 +202,7 @@ async def test_a_partition_that_cannot_be_read_leaves_nothing(
     assert (await leaves_nothing(lambda: fetched(client, "t", 1000, 12))).error_code == (
         ErrorCode.OFFSET_OUT_OF_RANGE
     )
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     position = log.active.size
     assert await sent(client, "t", 9, *2 * [build_batch(some_records(100, timestamp=NOW_MS + 1000))]) == [
         0,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.batches import records as any_records
 from tests.support.builders import T0
 from tests.support.messages import RULES, message, wrapper
-from tests.support.served import Client, Serve
+from tests.support.served import Client, Serve, log_of
 from tidelog.broker.broker import Broker
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.build import Record, build_batch
@@ -70,7 +70,7 @@ async def test_it_goes_by_the_policy_of_the_moment_and_of_the_topic(broker: Brok
     data = batch_with(KEYS)
     await client.make_topic("t")
     assert (await client.produce("t", memoryview(data))).error_code == ErrorCode.NONE
-    log = broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     log.update_config(log.config.override({"cleanup.policy": "compact"}))
     assert await refused(client, "t", data) == [1, 3]
     log.update_config(log.config.override({"cleanup.policy": "delete"}))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import fetch_request
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.create_topics import (
@@ -158,7 +158,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
         return (yield from check(log, *what, **how))
 
     monkeypatch.setattr(Log, "check", held)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     slow.send(PRODUCE, 9, 0, request(LARGE))
     await until(lambda: bool(served.connection_of(slow)._reading.reasons))
     served.broker.clock.advance(seconds=10)

@@ -18,7 +18,7 @@ from tests.support import strategies
 from tests.support.builders import produce_request
 from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.cleaners import Figures
 from tidelog.broker.metrics import collect, table
@@ -194,7 +194,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None
     now_ms = served.broker.clock.now_ms()
     for _ in range(3):
         await client.ask(PRODUCE, 9, produce_request("t", batch([now_ms - 5000] * 2)))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     found = scraped(served.broker)
     for name, expected in {
         "topics": 1, "partitions": 2, "segments": 2, "log_bytes": log.size_bytes, "logs_refusing_writes": 0,
@@ -285,7 +285,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
         ]
 
     assert told() == [(3, 20), (4, 30), (30, 0)]
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     log.advance_start(2)
     assert told() == [(2, 10), (2, 10), (30, 0)]
     log.advance_start(4)
@@ -393,7 +393,7 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
         assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
-    log_health = broker.topics.by_name["t"].partitions[1].log.health
+    log_health = log_of(broker, "t", 1).health
     log_health.fail("a flush failed", lambda: None)
     status, ill = told()
     assert (status, ill["status"]) == (503, "refusing writes")
@@ -540,7 +540,7 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     monkeypatch.setattr(
         served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0), ("g", "t", 0, 9)])
     )
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     monkeypatch.setattr(served.broker.cleaners, "failing", lambda: [(log, "why")])
     monkeypatch.setattr(served.broker.cleaners, "figures", lambda: Figures(began_ms=0))
     tallies = served.broker.tallies

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.logs import read_records
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import running
 from tidelog.broker.broker import Broker
 from tidelog.broker.handlers import fetch as fetch_handler
@@ -105,7 +105,7 @@ async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads
 ) -> None:
     await made(client, "t", message_format_version=spelled)
     magic = {"0": 0, "0.9.0": 0, "1": 1, "0.10.2-IV0": 1}.get(spelled, 2)
-    log, end = served.log("t"), 0
+    log, end = log_of(served.broker, "t"), 0
     times: list[int] = []
     for version, sent in ((0, 0), (1, 0), (2, 1), (3, 2), (9, 2)):
         answer = await produced(client, "t", sent_as(sent, codec), version)
@@ -140,7 +140,7 @@ async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads
 
 async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, client: Client) -> None:
     await made(client, "t", message_format_version="1")
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     for number in range(2):
         data = sent_as(1, compression.GZIP)
         assert (await produced(client, "t", data, 2)).error_code == 0
@@ -156,7 +156,7 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
     served.broker.clock.hold(NOW + 100)
     client = await served.connect()
     await made(client, "t", index_interval_bytes="0", retention_ms="-1")
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     for format_version in ("0", "1", "2", "0", "1"):
         log.update_config(log.config.override({"message.format.version": format_version}))
         assert (await produced(client, "t", sent_as(2, codec), 9)).error_code == 0
@@ -167,7 +167,7 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
         if restarted:
             await served.stop()
             served = await serve()
-            client, log = await served.connect(), served.log("t")
+            client, log = await served.connect(), log_of(served.broker, "t")
         for version, magic in ((1, 0), (2, 1)):
             data = bytes((await fetched(client, "t", 0, version)).records)
             rows = list(message_set.read_records(data))
@@ -207,14 +207,14 @@ async def test_from_produce_3_on_only_batches_are_taken(served: Served, client: 
         for magic in (0, 1):
             answer = await produced(client, f"t{spelled}", sent_as(magic), 3)
             assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert served.log(f"t{spelled}").log_end_offset == 0
+        assert log_of(served.broker, f"t{spelled}").log_end_offset == 0
 
 
 async def test_an_older_reader_gets_what_lies_before_damage(served: Served, client: Client) -> None:
     await made(client, "t", message_format_version="1", index_interval_bytes="0")
     for _ in range(3):
         await produced(client, "t", sent_as(1), 2)
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     (position,) = [position for _, position, header in log.headers(7) if header.base_offset == 7]
     log.active.summary.damage = (Damage(position, position + 1, 8),)
     for version in (0, 2):
@@ -252,7 +252,7 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
     assert bases == [0, 3000, 3005]
     rows = [
         row
-        for segment, position, header in served.log("t").headers(0)
+        for segment, position, header in log_of(served.broker, "t").headers(0)
         for row in read_records(segment.file.pread(header.size_bytes, position))
     ]
     assert [row.value for row in rows] == [record.value for record in (*many, *RECORDS, *many)]
@@ -264,7 +264,7 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
 ) -> None:
     """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
     await made(client, "t", message_format_version="0")
-    log = served.log("t")
+    log = log_of(served.broker, "t")
     check, checks = Log.check, []
 
     def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
@@ -294,7 +294,7 @@ async def test_what_others_are_always_ahead_of_is_given_up(
 ) -> None:
     """Where it is too large to be stored uncompressed; its client may have left long ago."""
     await made(client, "t", message_format_version="0", max_message_bytes="2000")
-    log, check, tries = served.log("t"), Log.check, []
+    log, check, tries = log_of(served.broker, "t"), Log.check, []
 
     def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
         checked = yield from check(self, *how, **named)
@@ -542,7 +542,7 @@ async def test_LogAppendTime_counts_in_every_format_that_has_times(
                 assert answer.log_append_time_ms == NOW + 10**6
     rows = [
         row
-        for segment, position, header in served.log("t").headers(0)
+        for segment, position, header in log_of(served.broker, "t").headers(0)
         for row in read_records(segment.file.pread(header.size_bytes, position))
     ]
     assert {row.timestamp for row in rows} == ({-1} if magic == 0 else {NOW + 10**6})

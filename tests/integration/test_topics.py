@@ -26,7 +26,7 @@ from tests.support.builders import (
     records,
 )
 from tests.support.raw_client import FETCH, PRODUCE
-from tests.support.served import Client, Serve, Served, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import serve as serve_module
 from tidelog.broker import topic_changes, work
@@ -589,13 +589,13 @@ async def test_a_partition_that_lost_its_epochs_does_not_go_back(
         await served.stop()
         (data / CLEAN_SHUTDOWN).unlink()
         served = await serve()
-        assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == epoch
+        assert log_of(served.broker, "t").leader_epoch == epoch
     await served.stop()
     lose(data / "t-0")
     if not is_clean:
         (data / CLEAN_SHUTDOWN).unlink()
     served = await serve()
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == (2 if is_clean else 3)
+    assert log_of(served.broker, "t").leader_epoch == (2 if is_clean else 3)
 
 
 async def test_a_topic_whose_epochs_could_not_be_read_does_not_go_back_when_it_is_made_again(
@@ -606,16 +606,16 @@ async def test_a_topic_whose_epochs_could_not_be_read_does_not_go_back_when_it_i
     await served.stop()
     (data / CLEAN_SHUTDOWN).unlink()
     served = await serve()
-    seen = served.broker.topics.by_name["t"].partitions[0].log.leader_epoch
+    seen = log_of(served.broker, "t").leader_epoch
     await served.stop()
     shutil.rmtree(data / "t-0")
     (data / "t-0").touch()
     served = await serve()
     client = await served.connect()
-    assert served.broker.topics.by_name["t"].partitions[0].log.unopened
+    assert log_of(served.broker, "t").unopened
     assert await client.delete("t") == NONE
     assert (await client.create("t")).error_code == NONE
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch > seen
+    assert log_of(served.broker, "t").leader_epoch > seen
 
 
 async def test_a_start_whose_catalogue_takes_no_epochs_serves(
@@ -632,7 +632,7 @@ async def test_a_start_whose_catalogue_takes_no_epochs_serves(
         patch.setattr(Catalog, "raise_first_epoch", full)
         served = await serve()
     assert "leader epochs not noted" in caplog.text
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == 1
+    assert log_of(served.broker, "t").leader_epoch == 1
     await served.stop()
     served = await serve()
     assert served.broker.catalog.first_epoch() == 1
@@ -648,10 +648,10 @@ async def test_an_epoch_that_is_near_the_largest_is_not_carried_on(
     (served.broker.logs.directory / CLEAN_SHUTDOWN).unlink()
     served = await serve()
     client = await served.connect()
-    assert served.broker.topics.by_name["evil"].partitions[0].log.leader_epoch == 2147483647
+    assert log_of(served.broker, "evil").leader_epoch == 2147483647
     assert await client.delete("evil") == NONE
     await client.create("new")
-    assert served.broker.topics.by_name["new"].partitions[0].log.leader_epoch == 0
+    assert log_of(served.broker, "new").leader_epoch == 0
 
 
 async def test_a_folder_in_the_place_of_a_topic_id_keeps_no_broker_from_starting(

@@ -130,6 +130,10 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+def log_of(broker: Broker, topic: str, partition: int = 0) -> Log:
+    return broker.topics.by_name[topic].partitions[partition].log
+
+
 class Served:
     """A broker and its server in this process."""
 
@@ -157,9 +161,6 @@ class Served:
             # The broker may have ended the connection first, and in any way.
             with suppress(OSError):
                 await asyncio.wait_for(writer.wait_closed(), 20)
-
-    def log(self, topic: str, partition: int = 0) -> Log:
-        return self.broker.topics.by_name[topic].partitions[partition].log
 
     async def stop(self) -> None:
         """Stop in order, if that was not done before."""
