@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import T0, records
+from tests.support.builders import T0, creatable, create_request, fetch_request, metadata_request, records
 from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker import topic_changes
@@ -36,17 +36,14 @@ from tidelog.protocol.messages import list_config_resources as resources
 from tidelog.protocol.messages import list_partition_reassignments as reassignments
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.fetch import FETCH
+from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
@@ -809,15 +806,7 @@ async def test_contradictory_lags_of_compaction_are_refused(client: Client) -> N
         == LAGS + "log.cleaner.min.compaction.lag.ms must be at most log.cleaner.max.compaction.lag.ms"
     )
     assert await change(client, BROKER, "1", broker[0]) == (NONE, None)
-    wanted = CreatableTopic(
-        name="u",
-        num_partitions=1,
-        replication_factor=1,
-        assignments=[],
-        configs=[CreatableTopicConfig(name="max.compaction.lag.ms", value="5")],
-    )
-    request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
-    (row,) = (await client.ask(CREATE_TOPICS, 7, request)).topics
+    row = await client.create("u", max_compaction_lag_ms="5")
     assert row.error_code == ErrorCode.INVALID_CONFIG
     assert row.error_message == LAGS + "min.compaction.lag.ms must be at most max.compaction.lag.ms"
 
@@ -873,11 +862,7 @@ async def test_a_topic_that_flushes_by_time_from_now_on_is_looked_after(
 async def test_who_waits_for_records_of_a_topic_that_changes_gets_them(served: Served) -> None:
     client, waiting = await served.connect(), await served.connect()
     await client.make_topic("t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    named = FetchTopic(topic="t", partitions=[want])
-    waiting.send(
-        FETCH, 11, 1, FetchRequest(max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[named])
-    )
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000))
     await asyncio.wait_for(until(lambda: bool(served.broker.parked)), 10)
     await grow(client, ("t", 3, None))
     await change(client, TOPIC, "t", ("segment.bytes", SET, "4096"))
@@ -1331,18 +1316,15 @@ async def test_describe_topic_partitions(client: Client, version: int) -> None:
         assert [topic.error_code for topic in (await ask(["b"], 1, cursor)).topics] == [
             ErrorCode.INVALID_REQUEST
         ]
-    everything = await client.ask(METADATA, 12, MetadataRequest(topics=None))
-    assert {topic.name for topic in everything.topics if topic.is_internal} == {"__consumer_offsets"}
-    missing = MetadataRequest(
-        topics=[MetadataRequestTopic(name="__transaction_state")], allow_auto_topic_creation=False
-    )
+    everything = await client.topics()
+    assert {name for name, topic in everything.items() if topic.is_internal} == {"__consumer_offsets"}
+    missing = metadata_request("__transaction_state", create=False)
     assert (await client.ask(METADATA, 12, missing)).topics[0].is_internal
 
 
 async def test_more_replicas_than_there_are_nodes_are_refused_or_taken_as_one(serve: Serve) -> None:
     async def ask(client: Client, name: str, replicas: int) -> Any:
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        request = create_request(creatable(name, 1, replicas=replicas))
         found = (await client.ask(CREATE_TOPICS, 7, request)).topics[0]
         return found.error_code, found.replication_factor
 

@@ -13,7 +13,6 @@ from tests.support.group_member import GroupMember
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.cleaners import Cleaners
 from tidelog.broker.metrics.health import health
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -82,7 +81,7 @@ async def test_a_topic_is_compacted_from_when_its_policy_says_so(serve: Serve, u
     await until(lambda: served.broker.cleaners._served == {})
     await client.make_topic("u", cleanup_policy="compact,delete")
     await until(lambda: len(served.broker.cleaners._served) == 1)
-    await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["u"], timeout_ms=10_000))
+    assert await client.delete("u") == NONE
     await until(lambda: served.broker.cleaners._served == {})
 
 

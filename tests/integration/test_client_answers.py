@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.builders import creatable, create_request
+from tests.support.builders import creatable, create_request, fetch_request
 from tests.support.served import Client, Serve, Served, log_of
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
@@ -24,7 +24,7 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -424,14 +424,7 @@ async def test_a_fetch_waits_for_bytes_as_they_are_stored(served: Served) -> Non
     await client.make_topic("t", compression_type="uncompressed")
     data = build_batch([Record(0, T0, None, b"v" * 100_000)], codec=4)
     assert len(data) < 1000
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    parked = FetchRequest(
-        max_wait_ms=600_000,
-        min_bytes=100_000,
-        max_bytes=1 << 20,
-        topics=[FetchTopic(topic="t", partitions=[want])],
-    )
-    waiting.send(FETCH, 11, 1, parked)
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000, min_bytes=100_000))
     while not served.broker.parked:
         await client.topics()
     assert (await produce(client, data)).error_code == ErrorCode.NONE
@@ -461,9 +454,7 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
     monkeypatch.setattr(Readers, "put", counted)
 
     async def ask() -> tuple[int, int, int]:
-        want = ListOffsetsPartition(partition_index=0, timestamp=-3)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
-        answer = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions[0]
+        answer = await client.list_offsets("t", -3)
         return answer.error_code, answer.timestamp, answer.offset
 
     assert await ask() == (0, T0 + 9, 0)

@@ -16,7 +16,6 @@ from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
@@ -183,7 +182,7 @@ async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve) 
             answer = await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
             offsets.append(answer.responses[0].partition_responses[0].base_offset)
         assert offsets == [0, 1, 2, 3]
-        await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+        await client.delete("t")
         answer = await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
         codes.append(answer.responses[0].partition_responses[0].error_code)
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
@@ -197,7 +196,7 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(asked: As
             assert answer.responses[0].partitions[0].error_code == code
         found = await client.ask(LIST_OFFSETS, 6, lookup())
         assert found.topics[0].partitions[0].error_code == code
-        await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+        await client.delete("t")
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 100_000])
@@ -206,11 +205,8 @@ async def test_a_fetch_that_waits_gets_what_comes(asked: Asked, min_bytes: int) 
     partition = served.broker.topics.by_name["t"].partitions[0]
     producer = await served.connect()
     for _ in range(3):
-        want = FetchPartition(
-            partition=0, fetch_offset=partition.log.log_end_offset, partition_max_bytes=10**6
-        )
-        topics = [FetchTopic(topic="t", partitions=[want])]
-        client.send(FETCH, 11, 5, FetchRequest(max_wait_ms=100, min_bytes=min_bytes, topics=topics))
+        end = partition.log.log_end_offset
+        client.send(FETCH, 11, 5, fetch_request("t", end, max_wait_ms=100, min_bytes=min_bytes))
         await until(lambda: len(served.broker.parked) == 1)
         for _ in range(2):
             await producer.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))

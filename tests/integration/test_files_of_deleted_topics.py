@@ -12,10 +12,10 @@ from weakref import ref
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS
 from tests.support.broker import Broker, wait_until
-from tests.support.builders import produce_request
+from tests.support.builders import delete_request, produce_request
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.logs import held_open
 from tests.support.raw_client import RawClient
@@ -23,7 +23,6 @@ from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.small_disk import small_disk
 from tidelog.broker import cleaners
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
@@ -53,8 +52,7 @@ async def sent(client: Client, version: int = 9, acks: int = -1, **of_producer: 
 
 
 async def deleted(client: Client) -> None:
-    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000)
-    assert (await client.ask(DELETE_TOPICS, 1, request)).responses[0].error_code == 0
+    assert await client.delete("t") == 0
 
 
 async def in_session(client: Client, session_id: int, epoch: int, offset: int) -> None:
@@ -123,7 +121,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
     folder = served.broker.logs.directory
     before = held_open(folder)
     policy = "compact" if how == "compacted" else "delete"
-    await made(client, "t", cleanup_policy=policy, segment_bytes="25000", min_cleanable_dirty_ratio="0")
+    await client.make_topic("t", cleanup_policy=policy, segment_bytes="25000", min_cleanable_dirty_ratio="0")
     for _ in range(5):
         assert await sent(client) == 0
     if waits:
@@ -140,7 +138,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
 async def test_what_holds_a_deleted_log_holds_none_of_its_files_and_a_reader_keeps_its_own(
     served: Served, client: Client
 ) -> None:
-    await made(client, "t", segment_bytes="25000")
+    await client.make_topic("t", segment_bytes="25000")
     folder = served.broker.logs.directory
     before = held_open(folder)
     for _ in range(5):
@@ -168,7 +166,7 @@ def test_a_full_disk_takes_writes_again_once_a_topic_is_deleted(small_disk: Path
         while produced("t") == 0:
             pass
         assert produced("t") == ErrorCode.KAFKA_STORAGE_ERROR
-        client.ask(DELETE, 1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000))
+        client.ask(DELETE, 1, delete_request("t"))
         wait_until(lambda: produced("small") == 0)
         for _ in range(100):
             assert produced("small") == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import delete_request
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.answers import Later
@@ -29,7 +30,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from tidelog.protocol.messages.heartbeat import HEARTBEAT
@@ -57,12 +58,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tidelog.protocol.messages.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
@@ -75,9 +70,8 @@ DAY_MS = 86_400_000
 
 
 async def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
     client.client_id = ADMIN_CLIENT  # which may delete an internal topic
-    assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
+    assert await client.delete(name) == NONE
     client.client_id = "test"
 
 
@@ -667,26 +661,16 @@ async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve) -> No
 async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serve) -> None:
     one = await member(await serve(offsets_topic_num_partitions="3"))
     await one.client.make_topic("t")
-
-    async def topics() -> dict[str, Any]:
-        response = await one.client.ask(METADATA, 12, MetadataRequest(topics=None))
-        return {topic.name: topic for topic in response.topics}
-
+    topics = one.client.topics
     assert set(await topics()) == {"t"}
     await one.commit("t", 5)
     internal = (await topics())["__consumer_offsets"]
     assert (internal.is_internal, len(internal.partitions)) == (True, 3)
     assert not (await topics())["t"].is_internal
-    data = PartitionProduceData(index=0, records=memoryview(build_batch([Record(0, 1, b"k", b"v")])))
-    request = ProduceRequest(
-        acks=1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])],
-    )
+    data = build_batch([Record(0, 1, b"k", b"v")])
     for client_id, code in (("test", ErrorCode.INVALID_TOPIC_EXCEPTION), (ADMIN_CLIENT, NONE)):
         one.client.client_id = client_id
-        answer = (await one.client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
-        assert answer.error_code == code
+        assert (await one.client.produce("__consumer_offsets", data)).error_code == code
 
 
 async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(serve: Serve) -> None:
@@ -1171,7 +1155,7 @@ async def test_no_client_takes_all_groups_away(one: GroupMember) -> None:
     await one.client.make_topic("t")
     await one.join_and_sync()
     await one.commit("t", 5)
-    request = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC, "t"], timeout_ms=9000)
+    request = delete_request(OFFSETS_TOPIC, "t")
     refused, deleted = (await one.client.ask(DELETE_TOPICS, 3, request)).responses
     assert (refused.error_code, deleted.error_code) == (ErrorCode.INVALID_TOPIC_EXCEPTION, NONE)
     for value in ("delete", "compact,delete"):

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import NO_ID, T0, records
+from tests.support.builders import (
+    NO_ID,
+    T0,
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    produce_request,
+    records,
+)
 from tests.support.group_member import ASKED
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -65,9 +73,6 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 )
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.records import message_set
 from tidelog.protocol.records.build import Record, build_batch, read_records
@@ -182,9 +187,7 @@ async def test_metadata_creates_what_is_missing_where_it_may(serve: Serve, versi
     assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 2)
     assert (await client.produce("new", records(b"at once"))).error_code == ErrorCode.NONE
     if version >= 4:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name="unwanted")], allow_auto_topic_creation=False
-        )
+        request = metadata_request("unwanted", create=False)
         (topic,) = (await client.ask(METADATA, version, request)).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -256,10 +259,7 @@ async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_conne
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     await client.make_topic("t")
-    data = PartitionProduceData(index=0, records=records(b"a"))
-    request = ProduceRequest(
-        acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[data])]
-    )
+    request = produce_request("t", records(b"a"), acks=0)
     client.send(PRODUCE, 9, 1, request)
     assert (await client.produce("t", records(b"b"))).base_offset == 1
     request.topic_data[0].name = "nowhere"
@@ -312,11 +312,7 @@ async def test_fetch_from_where_nothing_is(client: Client, version: int) -> None
 async def test_fetch_waits_for_what_comes(served: Served) -> None:
     client, producer = await served.connect(), await served.connect()
     await client.make_topic("t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic="t", partitions=[want])]
-    )
-    client.send(FETCH, 11, 9, request)
+    client.send(FETCH, 11, 9, fetch_request("t", max_wait_ms=600_000))
     await producer.produce("t", records(b"here"))
     _, response = await client.receive(FETCH, 11)
     assert [r.value for r in read_records(bytes(response.responses[0].partitions[0].records))] == [b"here"]
@@ -327,13 +323,8 @@ async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_
     await client.make_topic("other")
     await client.produce("big", records(b"x" * 5_000))
     await client.produce("other", records(b"y" * 100))
-    topics = [
-        FetchTopic(
-            topic=name, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-        )
-        for name in ("big", "other")
-    ]
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1_000, topics=topics)
+    request = fetch_request("big", max_bytes=1_000, partition_max_bytes=1 << 20)
+    request.topics += fetch_request("other").topics
     big, other = (await client.ask(FETCH, 11, request)).responses
     assert len(bytes(big.partitions[0].records)) > 5_000
     assert bytes(other.partitions[0].records) == b""
@@ -384,13 +375,7 @@ async def test_what_is_not_in_memory_is_read_by_another_thread(
     monkeypatch.setattr(os, "pread", pread)
     data = await client.fetched("t", 2)
     assert [r.value for r in read_records(data)] == [b"2"]
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        topics=[
-            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=T0)])
-        ],
-    )
-    answer = (await client.ask(LIST_OFFSETS, 5, request)).topics[0].partitions[0]
+    answer = await client.list_offsets("t", T0)
     assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, 0, T0)
     assert threads == {"reader"}
 
@@ -488,13 +473,8 @@ async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing
     assert (part.high_watermark, part.last_stable_offset) == (3, 1)
     refused = await client.fetch("t", 4)
     assert (refused.error_code, refused.last_stable_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
-    want = ListOffsetsPartition(partition_index=0, timestamp=-1)
     for isolation_level, end in ((0, 3), (1, 1)):
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation_level,
-            topics=[ListOffsetsTopic(name="t", partitions=[want])],
-        )
+        request = list_offsets_request("t", -1, isolation_level=isolation_level)
         for times in (1, 2):
             request.topics *= times
             answers = [topic.partitions[0] for topic in (await client.ask(LIST_OFFSETS, 7, request)).topics]
@@ -579,11 +559,7 @@ async def test_create_topics(client: Client, version: int) -> None:
 async def test_delete_topics(served: Served, version: int) -> None:
     client, waiting = await served.connect(), await served.connect()
     topic_id = await client.make_topic("t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
-    parked = FetchRequest(
-        max_wait_ms=600_000, min_bytes=1, max_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])]
-    )
-    waiting.send(FETCH, 11, 1, parked)
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000))
     while not served.broker.parked:
         await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
 
@@ -607,9 +583,7 @@ async def test_delete_topics(served: Served, version: int) -> None:
 async def test_deletion_can_be_forbidden(serve: Serve) -> None:
     client = await (await serve(delete_topic_enable="false")).connect()
     await client.make_topic("t")
-    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-    (answer,) = (await client.ask(DELETE_TOPICS, 5, request)).responses
-    assert answer.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert await client.delete("t") == ErrorCode.TOPIC_DELETION_DISABLED
     assert (await client.produce("t", records(b"still there"))).error_code == ErrorCode.NONE
 
 
@@ -786,9 +760,7 @@ async def test_S24_records_are_unreadable_as_soon_as_they_have_expired(
     while part.error_code == ErrorCode.NONE:
         part = await client.fetch("t", 0)
     assert (part.error_code, part.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
-    want = ListOffsetsPartition(partition_index=0, timestamp=-2)
-    asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
-    answer = (await client.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
+    answer = await client.list_offsets("t", -2)
     assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
 
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS, changed, some_records
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
@@ -136,7 +136,7 @@ def small(magic: int) -> bytes:
 async def test_a_refused_batch_is_gone_once_that_is_answered(
     client: Client, magic: int, format_version: str
 ) -> None:
-    await made(client, "t", message_format_version=format_version, **OPTIONS)
+    await client.make_topic("t", message_format_version=format_version, **OPTIONS)
     version = 9 if magic == 2 else 2
     wrong = ErrorCode.INVALID_RECORD if magic == 2 else ErrorCode.CORRUPT_MESSAGE
     for data, code in (
@@ -162,14 +162,14 @@ async def test_a_refused_batch_is_gone_once_that_is_answered(
 async def test_so_is_one_that_breaks_another_rule(
     client: Client, data: bytes, version: int, code: int
 ) -> None:
-    await made(client, "t", message_timestamp_before_max_ms="1000")
+    await client.make_topic("t", message_timestamp_before_max_ms="1000")
     for batches in ([data], [data, data]):
         assert await leaves_nothing(partial(sent, client, "t", version, *batches)) == [code] * len(batches)
 
 
 async def test_what_waits_for_a_reader_thread_keeps_no_traceback_meanwhile(served: Served) -> None:
     client, other = await served.connect(), await served.connect()
-    await made(client, "t", **OPTIONS)
+    await client.make_topic("t", **OPTIONS)
     begun, gate = threading.Event(), threading.Event()
 
     async def holds_the_lane() -> str:
@@ -197,7 +197,7 @@ def is_waiting(served: Served) -> bool:
 async def test_a_partition_that_cannot_be_read_leaves_nothing(
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await made(client, "t", index_interval_bytes="0")
+    await client.make_topic("t", index_interval_bytes="0")
     assert await sent(client, "t", 9, build_batch(some_records(100))) == [0]
     assert (await leaves_nothing(lambda: fetched(client, "t", 1000, 12))).error_code == (
         ErrorCode.OFFSET_OUT_OF_RANGE
@@ -223,7 +223,7 @@ async def test_a_partition_that_cannot_be_read_leaves_nothing(
 async def test_a_disk_that_refuses_leaves_nothing(
     client: Client, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await made(client, "t")
+    await client.make_topic("t")
     batch = build_batch(some_records(3))
     full_disk.end()
     for batches in ([batch], [batch, batch]):
@@ -266,7 +266,7 @@ async def test_a_fault_leaves_nothing_and_the_log_says_by_which_way_it_came(
     monkeypatch.setattr(logging.getLogger("tidelog.broker.net.connection"), "filters", [as_text])
     served = await serve()
     client = await served.connect()
-    await made(client, "t", **OPTIONS)
+    await client.make_topic("t", **OPTIONS)
     assert await sent(client, "t", 9, build_batch(some_records(3))) == [0]
 
     async def closes(ask: Callable[[Client], Awaitable[Any]]) -> None:
@@ -290,7 +290,7 @@ async def test_a_fault_leaves_nothing_and_the_log_says_by_which_way_it_came(
 
 
 async def test_a_client_that_is_told_by_closing_leaves_nothing(served: Served) -> None:
-    await made(await served.connect(), "t", **OPTIONS)
+    await (await served.connect()).make_topic("t", **OPTIONS)
 
     async def closes(data: bytes) -> None:
         closed = await raised_by(sent(await served.connect(), "t", 9, data, acks=0))

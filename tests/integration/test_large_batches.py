@@ -9,12 +9,6 @@ from tests.support.builders import fetch_request
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -146,9 +140,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
 ) -> None:
     """S52: a batch is stamped when it is stored, not when its validation began."""
     slow, quick = await served.connect(), await served.connect()
-    stamped = CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime")
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=[stamped])
-    await slow.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+    await slow.make_topic("t", message_timestamp_type="LogAppendTime")
     served.broker.clock.hold(NOW)
     gate = threading.Event()
     check = Log.check

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from scripts import docs
 
+from tests.integration.test_group_handlers import delete_topic
 from tests.support import strategies
 from tests.support.builders import produce_request
 from tests.support.group_member import GroupMember
@@ -26,14 +27,11 @@ from tidelog.broker.metrics.collect import Collector
 from tidelog.broker.metrics.exposition import heading, histogram, labels, text
 from tidelog.broker.metrics.health import health
 from tidelog.broker.metrics.looks import Look, Looks
-from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
 from tidelog.broker.work import LONG, Stopping, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
 )
@@ -160,11 +158,7 @@ async def test_what_was_asked_and_how_it_went(counted: Counted) -> None:
     for _ in range(2):
         await client.ask(PRODUCE, 9, produce_request("t", batch([NOW]), partition=5))
     client.send(PRODUCE, 9, 1, produce_request("t", batch([NOW]), acks=0))
-    partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
-    request = FetchRequest(
-        replica_id=-1, max_wait_ms=60, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
-    )
-    await client.ask(FETCH, 11, request)
+    await client.fetch("t", 3, max_wait_ms=60)
     found = scraped(served.broker)
     assert value(found, "tidelog_requests_total", api="Produce") == 4
     assert value(found, "tidelog_request_seconds_count", api="Produce") == 4
@@ -328,9 +322,7 @@ async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
     for offset in (5, 6):
         assert await member.commit("t", offset, offset, offset) == [0] * 3
     assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1
-    deletion = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=9000)
-    client.client_id = ADMIN_CLIENT  # which may delete an internal topic
-    assert (await client.ask(DELETE_TOPICS, 3, deletion)).responses[0].error_code == 0
+    await delete_topic(client, OFFSETS_TOPIC)
     await until(lambda: not served.broker.groups.offsets)
     assert await member.commit("t", 7, 7, 7) == [0] * 3
     assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1

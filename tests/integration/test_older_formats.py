@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import fetch_request, produce_request
 from tests.support.logs import read_records
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import running
@@ -17,24 +18,9 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.work import Lane
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.list_offsets import (
-    LIST_OFFSETS,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.records import compression, message_set
 from tidelog.protocol.records.build import Record, build_batch
@@ -51,15 +37,6 @@ RECORDS = [Record(n, NOW + n, b"k%d" % n, None if n == 2 else b"v" * n * 30) for
 HEADERS = [dataclasses.replace(record, headers=(("h", b"x"),)) for record in RECORDS]
 
 
-async def made(client: Client, name: str, **options: str) -> None:
-    configs = [
-        CreatableTopicConfig(name=option.replace("_", "."), value=value) for option, value in options.items()
-    ]
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
-    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-    assert answer.topics[0].error_code == 0
-
-
 def sent_as(magic: int, codec: int = 0, records: list[Record] = HEADERS) -> bytes:
     if magic == 2:
         return build_batch(records, codec=codec)
@@ -67,12 +44,7 @@ def sent_as(magic: int, codec: int = 0, records: list[Record] = HEADERS) -> byte
 
 
 async def produced(client: Client, topic: str, data: bytes, version: int) -> Any:
-    partitions = [PartitionProduceData(index=0, records=memoryview(data))]
-    request = ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
-    )
-    (answer,) = (await client.ask(PRODUCE, version, request)).responses[0].partition_responses
-    return answer
+    return await client.produce(topic, data, version=version)
 
 
 async def fetched(client: Client, topic: str, offset: int, version: int, most_bytes: int = 1 << 20) -> Any:
@@ -80,9 +52,7 @@ async def fetched(client: Client, topic: str, offset: int, version: int, most_by
 
 
 async def looked_up(client: Client, topic: str, timestamp: int, version: int = 1) -> tuple[int, int, int]:
-    want = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[want])])
-    (answer,) = (await client.ask(LIST_OFFSETS, version, request)).topics[0].partitions
+    answer = await client.list_offsets(topic, timestamp, version=version)
     return answer.error_code, answer.offset, answer.timestamp
 
 
@@ -103,7 +73,7 @@ async def served(served: Served) -> Served:
 async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads_every_format(
     served: Served, client: Client, spelled: str, codec: int
 ) -> None:
-    await made(client, "t", message_format_version=spelled)
+    await client.make_topic("t", message_format_version=spelled)
     magic = {"0": 0, "0.9.0": 0, "1": 1, "0.10.2-IV0": 1}.get(spelled, 2)
     log, end = log_of(served.broker, "t"), 0
     times: list[int] = []
@@ -139,7 +109,7 @@ async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads
 
 
 async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, client: Client) -> None:
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     log = log_of(served.broker, "t")
     for number in range(2):
         data = sent_as(1, compression.GZIP)
@@ -155,7 +125,7 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
     """The format goes up, and back to 0: what is there stays, old readers have it converted, after a restart too."""
     served.broker.clock.hold(NOW + 100)
     client = await served.connect()
-    await made(client, "t", index_interval_bytes="0", retention_ms="-1")
+    await client.make_topic("t", index_interval_bytes="0", retention_ms="-1")
     log = log_of(served.broker, "t")
     for format_version in ("0", "1", "2", "0", "1"):
         log.update_config(log.config.override({"message.format.version": format_version}))
@@ -184,14 +154,14 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
 async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
     broker: Broker, client: Client
 ) -> None:
-    await made(client, "t", message_format_version="0")
+    await client.make_topic("t", message_format_version="0")
     await produced(client, "t", sent_as(2), 9)
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert await looked_up(client, "t", NOW) == (code, -1, -1)
     assert await looked_up(client, "t", -3, 7) == (code, -1, -1)
     assert (await looked_up(client, "t", -1))[:2] == (0, 5)
     assert (await looked_up(client, "t", -2))[:2] == (0, 0)
-    await made(client, "by-append", message_format_version="0", lookup_clock="append")
+    await client.make_topic("by-append", message_format_version="0", lookup_clock="append")
     broker.clock.hold(NOW + 50)
     for codec in (compression.NONE, compression.GZIP):
         await produced(client, "by-append", sent_as(0, codec), 1)
@@ -203,7 +173,7 @@ async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
 
 async def test_from_produce_3_on_only_batches_are_taken(served: Served, client: Client) -> None:
     for spelled in ("0", "1", "2"):
-        await made(client, f"t{spelled}", message_format_version=spelled)
+        await client.make_topic(f"t{spelled}", message_format_version=spelled)
         for magic in (0, 1):
             answer = await produced(client, f"t{spelled}", sent_as(magic), 3)
             assert answer.error_code == ErrorCode.INVALID_RECORD
@@ -211,7 +181,7 @@ async def test_from_produce_3_on_only_batches_are_taken(served: Served, client: 
 
 
 async def test_an_older_reader_gets_what_lies_before_damage(served: Served, client: Client) -> None:
-    await made(client, "t", message_format_version="1", index_interval_bytes="0")
+    await client.make_topic("t", message_format_version="1", index_interval_bytes="0")
     for _ in range(3):
         await produced(client, "t", sent_as(1), 2)
     log = log_of(served.broker, "t")
@@ -226,7 +196,7 @@ async def test_an_older_reader_gets_what_lies_before_damage(served: Served, clie
 async def test_a_message_set_of_very_many_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.protocol.records.legacy_validate.MESSAGES_MAX", 10)
     client = await served.connect()
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     many = [Record(n, NOW, None, b"x") for n in range(11)]
     for codec in (compression.NONE, compression.GZIP):
         answer = await produced(client, "t", sent_as(1, codec, many), 2)
@@ -238,12 +208,10 @@ async def test_a_message_set_of_very_many_is_refused(served: Served, monkeypatch
 async def test_large_message_sets_are_converted_on_another_thread_in_order(
     served: Served, client: Client, codec: int
 ) -> None:
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
     for n, records in enumerate((many, RECORDS, many)):
-        partitions = [PartitionProduceData(index=0, records=memoryview(sent_as(0, codec, records)))]
-        topics = [TopicProduceData(name="t", partition_data=partitions)]
-        client.send(PRODUCE, 1, n, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+        client.send(PRODUCE, 1, n, produce_request("t", sent_as(0, codec, records), acks=1))
     bases = []
     for n in range(3):
         correlation_id, response = await client.receive(PRODUCE, 1)
@@ -263,7 +231,7 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, losses: int
 ) -> None:
     """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
-    await made(client, "t", message_format_version="0")
+    await client.make_topic("t", message_format_version="0")
     log = log_of(served.broker, "t")
     check, checks = Log.check, []
 
@@ -293,7 +261,7 @@ async def test_what_others_are_always_ahead_of_is_given_up(
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is too large to be stored uncompressed; its client may have left long ago."""
-    await made(client, "t", message_format_version="0", max_message_bytes="2000")
+    await client.make_topic("t", message_format_version="0", max_message_bytes="2000")
     log, check, tries = log_of(served.broker, "t"), Log.check, []
 
     def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
@@ -310,7 +278,7 @@ async def test_what_others_are_always_ahead_of_is_given_up(
 
 
 async def test_more_messages_at_once_than_a_segment_takes_are_refused(served: Served, client: Client) -> None:
-    await made(client, "t", message_format_version="1", segment_bytes="20000")
+    await client.make_topic("t", message_format_version="1", segment_bytes="20000")
     many = [Record(n, NOW, None, b"x" * 100) for n in range(200)]
     answer = await produced(client, "t", sent_as(1, 0, many), 2)
     assert answer.error_code == ErrorCode.RECORD_LIST_TOO_LARGE
@@ -321,7 +289,7 @@ async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers
     served: Served, client: Client
 ) -> None:
     """What comes before zstd is given first."""
-    await made(client, "t")
+    await client.make_topic("t")
     await produced(client, "t", sent_as(2), 9)
     await produced(client, "t", sent_as(2, compression.ZSTD), 9)
     for version in range(4):
@@ -329,12 +297,12 @@ async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers
         assert [row.offset for row in message_set.read_records(data)] == list(range(5))
         answer = await fetched(client, "t", 5, version)
         assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    await made(client, "kept", message_downconversion_enable="false")
+    await client.make_topic("kept", message_downconversion_enable="false")
     await produced(client, "kept", sent_as(2), 9)
     for version in range(4):
         assert (await fetched(client, "kept", 0, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert (await fetched(client, "kept", 0, 4)).error_code == 0
-    await made(client, "old", message_downconversion_enable="false", message_format_version="0")
+    await client.make_topic("old", message_downconversion_enable="false", message_format_version="0")
     await produced(client, "old", sent_as(2), 9)
     assert (await fetched(client, "old", 0, 0)).error_code == 0
 
@@ -346,7 +314,7 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
     monkeypatch.setattr("tidelog.broker.handlers.fetch.CONVERTED_BYTES_MAX", 30_000)
     batches = [[Record(n, NOW, None, bytes(1000)) for n in range(9)] for _ in range(10)]
     for topic in ("a", "b"):
-        await made(client, topic)
+        await client.make_topic(topic)
         for records in batches:
             await produced(client, topic, sent_as(2, 0, records), 9)
     served_first = set()
@@ -370,7 +338,7 @@ async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     for name in "abc":
-        await made(client, name)
+        await client.make_topic(name)
         await produced(client, name, sent_as(2, compression.GZIP), 3)
     begun: list[int] = []
     steps = converted.steps
@@ -391,7 +359,7 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient, other = [await served.connect() for _ in range(2)]
-    await made(patient, "t")
+    await patient.make_topic("t")
     await produced(patient, "t", sent_as(2), 9)
     begun, is_over = threading.Event(), threading.Event()
     steps = converted.steps
@@ -405,9 +373,7 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
     monkeypatch.setattr(converted, "steps", many)
 
     def ask(correlation_id: int) -> None:
-        want = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1 << 20)
-        topics = [FetchTopic(topic="t", partitions=[want])]
-        patient.send(FETCH, 2, correlation_id, FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
+        patient.send(FETCH, 2, correlation_id, fetch_request("t", 3, min_bytes=0))
 
     ask(1)
     await until(begun.is_set)
@@ -435,7 +401,7 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
     monkeypatch.setattr("tidelog.broker.work.HELD_BYTES_MAX", room_bytes)
     monkeypatch.setitem(running.SLICES_S, Lane.LONG, 0.0)
     patient, other = [await served.connect() for _ in range(2)]
-    await made(patient, "t", message_format_version="1")
+    await patient.make_topic("t", message_format_version="1")
     check, begun, is_other_there, is_over = Log.check, threading.Event(), threading.Event(), threading.Event()
 
     def many(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
@@ -454,9 +420,7 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
 
     def send(client: Client) -> None:
         data = sent_as(1, 0, [Record(n, NOW, None, b"x" * 100) for n in range(400)])
-        partitions = [PartitionProduceData(index=0, records=memoryview(data))]
-        topics = [TopicProduceData(name="t", partition_data=partitions)]
-        client.send(PRODUCE, 2, 1, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+        client.send(PRODUCE, 2, 1, produce_request("t", data, acks=1))
 
     async def base_offset(client: Client) -> int:
         _, response = await client.receive(PRODUCE, 2)
@@ -479,7 +443,7 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
     served: Served, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     client, held = await served.connect(), served.broker.held
-    await made(client, "t")
+    await client.make_topic("t")
     await produced(client, "t", sent_as(2), 9)
 
     def steps(*_: Any) -> Iterator[bytearray | FileSlice]:
@@ -521,7 +485,7 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
 async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(
     served: Served, client: Client
 ) -> None:
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=0)
     assert [(await produced(client, "t", data, 9)).base_offset for _ in range(2)] == [0, 0]
     data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=9)
@@ -533,7 +497,7 @@ async def test_LogAppendTime_counts_in_every_format_that_has_times(
     served: Served, client: Client, magic: int
 ) -> None:
     served.broker.clock.hold(NOW + 10**6)
-    await made(client, "t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
+    await client.make_topic("t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
     for codec in (compression.NONE, compression.GZIP):
         for version, sent in ((1, 0), (2, 1), (9, 2)):
             answer = await produced(client, "t", sent_as(sent, codec), version)

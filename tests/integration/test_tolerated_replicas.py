@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_administration import BROKER, NONE, SET, TOPIC, change, grow, options_of
-from tests.support.builders import records
+from tests.support.builders import create_request, records
 from tests.support.served import Client, Serve
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
@@ -16,7 +16,6 @@ from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 
@@ -25,9 +24,7 @@ ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answe
 
 
 async def create(client: Client, topic: CreatableTopic) -> Any:
-    return (await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[
-        0
-    ]
+    return (await client.ask(CREATE_TOPICS, 7, create_request(topic))).topics[0]
 
 
 @pytest.mark.parametrize("name", ["min.insync.replicas", "default.replication.factor"])

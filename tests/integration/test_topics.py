@@ -50,12 +50,6 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from tidelog.protocol.messages.list_offsets import (
-    LIST_OFFSETS,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from tidelog.protocol.messages.metadata import (
     METADATA,
     MetadataRequest,
@@ -768,10 +762,7 @@ async def test_topics_come_and_go_beside_all_that_ask_for_them(
                 code = answer.responses[0].partitions[0].error_code
                 assert code in (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE)
             elif number == 2:
-                wanted = [ListOffsetsPartition(partition_index=0, timestamp=asked % 3 - 1)]
-                topics = [ListOffsetsTopic(name=name, partitions=wanted)]
-                answer = await client.ask(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
-                assert len(answer.topics[0].partitions) == 1
+                assert await client.list_offsets(name, asked % 3 - 1)
             else:
                 resource = DescribeConfigsResource(
                     resource_type=2, resource_name=name, configuration_keys=None

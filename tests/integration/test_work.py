@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import produce_request
 from tests.support.running import Threads, in_lanes, run
 from tests.support.served import Client, Serve, until
 from tidelog.broker import running, work
@@ -34,7 +35,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -485,9 +486,7 @@ async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
     looking.send(LIST_OFFSETS, 7, 1, lookups([T0, T0 + 1]))
     fetching.send(FETCH, 12, 1, fetches([0, 1]))
     large = build_batch([Record(0, T0, None, b"v" * (2 << 20))], codec=4)
-    part = PartitionProduceData(index=0, records=memoryview(large))
-    topics = [TopicProduceData(name="t", partition_data=[part])]
-    producing.send(PRODUCE, 9, 1, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+    producing.send(PRODUCE, 9, 1, produce_request("t", large, acks=1))
     waiting = served.broker.readers._queues.values()
     await until(lambda: sum(map(len, waiting)) == 3)
     stopping = asyncio.create_task(served.stop())
