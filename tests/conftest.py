@@ -15,7 +15,10 @@ import uvloop
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.served import broker, client, serve, served
 from tidelog.storage import files
+
+__all__ = ["broker", "client", "serve", "served"]  # fixtures
 
 MEMORY = Path("/dev/shm")
 TOGETHER = ("tests/pipeline/", "tests/conformance/")

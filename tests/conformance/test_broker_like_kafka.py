@@ -13,6 +13,7 @@ import pytest
 
 from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import Broker, Running
+from tests.support.builders import produce_request
 from tests.support.java import jars, needs_java
 from tests.support.raw_client import (
     API_VERSIONS,
@@ -23,7 +24,6 @@ from tests.support.raw_client import (
     METADATA,
     PRODUCE,
     RawClient,
-    produce_request,
 )
 from tests.support.workload import START_MS, damaged, one_batch, unique_topic
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
 
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Serve
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
@@ -22,8 +22,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.registry import APIS
-
-__all__ = ["connect", "serve"]  # fixtures
 
 ANNOUNCED = {key: (api.min_version, api.max_version) for key, api in APIS.items()}
 
@@ -109,11 +107,9 @@ def test_neither_telemetry_nor_sasl_is_announced(key: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5, CREATE_TOPICS.max_version + 1))
-async def test_java_gets_no_null_for_the_options_of_a_new_topic(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_java_gets_no_null_for_the_options_of_a_new_topic(serve: Serve, version: int) -> None:
     """It fails on null. That of DescribeTopicPartitions is in `tests/integration/test_administration.py`."""
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic, topic], timeout_ms=1000)
     for answer in (await client.ask(CREATE_TOPICS, version, request)).topics:
@@ -122,10 +118,10 @@ async def test_java_gets_no_null_for_the_options_of_a_new_topic(
 
 @pytest.mark.parametrize("version", range(OFFSET_FETCH.max_version + 1))
 async def test_an_unknown_group_has_committed_nothing_and_that_is_no_error(
-    serve: Serve, connect: Connect, version: int
+    serve: Serve, version: int
 ) -> None:
     """Librdkafka asks again at once, thousands of times, where it is."""
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     if version >= 8:
         several = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="nobody", topics=several)])
@@ -141,11 +137,9 @@ async def test_an_unknown_group_has_committed_nothing_and_that_is_no_error(
 
 
 @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.max_version + 1))
-async def test_producer_fenced_is_told_to_nobody_who_does_not_know_it(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_producer_fenced_is_told_to_nobody_who_does_not_know_it(serve: Serve, version: int) -> None:
     """Before version 4 it is not known. There are no transactions yet, and so nobody whom another fences."""
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     for transactional_id in (None, "x"):
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
         if version >= 3:

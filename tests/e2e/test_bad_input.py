@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.raw_client import (
-    API_VERSIONS,
-    METADATA,
-    PRODUCE,
-    PeerClosedError,
-    RawClient,
-    produce_request,
-)
+from tests.support.builders import produce_request
+from tests.support.raw_client import API_VERSIONS, METADATA, PRODUCE, PeerClosedError, RawClient
 from tests.support.workload import START_MS, bomb, damaged, one_batch
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import encode_request

@@ -7,7 +7,8 @@ from signal import SIGTERM
 import pytest
 
 from tests.support.broker import Broker, wait_until
-from tests.support.raw_client import PRODUCE, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import PRODUCE, RawClient
 from tests.support.small_disk import fill
 from tests.support.workload import one_batch
 from tidelog.protocol.error_codes import ErrorCode

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
+from tests.support.builders import produce_request
 from tests.support.raw_client import (
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -16,7 +17,6 @@ from tests.support.raw_client import (
     METADATA,
     PRODUCE,
     RawClient,
-    produce_request,
 )
 from tests.support.stage import SCENARIOS, Bounds, Scenario, Stage, frame, scenario, stop
 from tests.support.workload import START_MS, bomb, damaged

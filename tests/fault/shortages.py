@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.broker import Broker
-from tests.support.raw_client import PRODUCE, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import PRODUCE, RawClient
 from tests.support.stage import SMALL_DISK_BYTES, Stage, scenario
 from tests.support.workload import START_MS
 from tidelog.protocol.records.build import Record, build_batch

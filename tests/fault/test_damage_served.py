@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, Serve
 from tidelog.broker.metrics.health import health
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_records import (
@@ -40,8 +40,6 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.steps import at_once
-
-__all__ = ["connect", "serve"]
 
 T0 = 1_700_000_000_000
 TOPICS = ("bad", "good")
@@ -89,11 +87,11 @@ async def look_up(client: Client, timestamp: int, topics: tuple[str, ...] = TOPI
 
 @pytest.mark.parametrize("least_bytes", [0, 30_000])
 async def test_P27_an_error_in_a_cold_read_is_that_partitions_alone(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, least_bytes: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, least_bytes: int
 ) -> None:
     """In the reads that find the batch, or only in the one that takes its bytes."""
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await fill(client, 60_000)
     read = os.pread
 
@@ -136,17 +134,15 @@ def flip_in_the_middle(folder: Path) -> int:
     return len(data)
 
 
-async def test_V10_P9_a_damaged_batch_is_refused_after_a_clean_stop_too(
-    serve: Serve, connect: Connect, tmp_path: Path
-) -> None:
+async def test_V10_P9_a_damaged_batch_is_refused_after_a_clean_stop_too(serve: Serve, tmp_path: Path) -> None:
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await fill(client, 100)
     await served.stop()
     size = flip_in_the_middle(tmp_path)
     for look_first in (True, False):
         served = await serve()
-        client = await connect(served)
+        client = await served.connect()
         for _ in range(3):  # the same again takes another way through the broker
             if look_first:
                 looked = await look_up(client, T0 + 1)
@@ -178,15 +174,15 @@ def make_a_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [make_unreadable, make_a_file])
 async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_served(
-    serve: Serve, connect: Connect, tmp_path: Path, spoil: Callable[[Path], None]
+    serve: Serve, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     served = await serve(log_retention_ms="-1")
-    await fill(await connect(served), 100)
+    await fill(await served.connect(), 100)
     await served.stop()
     spoil(tmp_path / "data" / "bad-0")
     for _ in range(2):
         served = await serve(log_retention_ms="-1")
-        client = await connect(served)
+        client = await served.connect()
         for last_epoch in (-1, 0):  # OFFSET_OUT_OF_RANGE would have a consumer begin elsewhere.
             found = await fetch(client, 1, last_epoch=last_epoch)
             assert [found[topic].error_code for topic in TOPICS] == [
@@ -235,7 +231,7 @@ async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_serv
         await served.stop()
         assert not (tmp_path / "data" / "bad-0" / "partition.metadata").exists(), "it is left as it is"
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
+    client = await served.connect()
     deleted_topics = DeleteTopicsRequest(topic_names=["bad"], timeout_ms=5000)
     (answer,) = (await client.ask(DELETE_TOPICS, 5, deleted_topics)).responses
     assert answer.error_code == ErrorCode.NONE

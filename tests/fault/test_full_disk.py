@@ -15,7 +15,7 @@ from tests.fault.test_damage_served import T0, fetch, fill, look_up
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.logs import NOW, Row, batch, fetch_all, first_at, is_damaged, retain, scan
 from tests.support.reference_index import differences
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.served import Client, Serve, until
 from tests.support.workload import one_batch
 from tidelog.broker import broker
 from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
@@ -37,7 +37,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.sources import PATIENT
 
-__all__ = ["connect", "full_disk", "serve"]
+__all__ = ["full_disk"]
 
 SIDECARS = (".index", ".timeindex", ".appendindex", ".summary", ".snapshot", "leader-epoch-checkpoint")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS)
@@ -251,10 +251,10 @@ async def produce(client: Client, acks: int, topic: str = "good") -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-async def test_F7_P12_what_a_producer_is_told(serve: Serve, connect: Connect, full_disk: FullDisk) -> None:
+async def test_F7_P12_what_a_producer_is_told(serve: Serve, full_disk: FullDisk) -> None:
     """acks=1 and acks=all: KAFKA_STORAGE_ERROR; acks=0 hears nothing, and its connection is closed, as Kafka does."""
     served = await serve()
-    client, careless = await connect(served), await connect(served)
+    client, careless = await served.connect(), await served.connect()
     await fill(client, 10)
     full_disk.end(".log")
     assert [await produce(client, acks) for acks in (1, -1)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
@@ -289,7 +289,6 @@ async def offline(client: Client, *topics: str) -> list[list[int]]:
 
 async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_starting_and_are_made_once_there_is_space(
     serve: Serve,
-    connect: Connect,
     full_disk: FullDisk,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -298,13 +297,13 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
     monkeypatch.setattr(broker, "LOOK_EVERY_S", 0.01)
     data = tmp_path / "data"
     served = await serve()
-    await fill(await connect(served), 10)
+    await fill(await served.connect(), 10)
     await served.stop()
     topic_id = promised(data, 2)
     full_disk.end()
     for _ in range(2):
         served = await serve()
-        client = await connect(served)
+        client = await served.connect()
         assert await offline(client, "new", "good") == [[0, 1], [0]]
         assert [await produce(client, acks, "new") for acks in (1, -1)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
         found = await fetch(client, 0, ("new", "good"))
@@ -321,7 +320,7 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
         await served.stop()
     assert "lost" not in caplog.text
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     full_disk.heal()
     logs = [partition.log for partition in served.broker.topics.by_name["new"].partitions]
     await asyncio.wait_for(until(lambda: all(log.takes_writes for log in logs)), 20)
@@ -329,20 +328,20 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
     assert await offline(client, "new", "good") == [[], []]
     assert [await produce(client, -1, topic) for topic in ("new", "good")] == [ErrorCode.NONE] * 2
     await served.stop()
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     assert (await fetch(client, 0, ("new",)))["new"].high_watermark == 3
     assert differences(data / "new-0", 4096) == []
 
 
 async def test_F7_P12_topics_that_are_there_take_writes_beside_one_whose_folders_cannot_be_made(
-    serve: Serve, connect: Connect, full_disk: FullDisk, tmp_path: Path
+    serve: Serve, full_disk: FullDisk, tmp_path: Path
 ) -> None:
     served = await serve()
-    await fill(await connect(served), 10)
+    await fill(await served.connect(), 10)
     await served.stop()
     promised(tmp_path / "data", 2)
     full_disk.end("/new-1")
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     assert await produce(client, -1) == ErrorCode.NONE
     assert await produce(client, -1, "new") == ErrorCode.NONE
     assert (tmp_path / "data" / "new-0").is_dir()

@@ -9,10 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.test_consumer_group_handlers import Member, classic
-from tests.integration.test_group_handlers import make_topic
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Changes, Stored, WriteBehind
 from tidelog.protocol.error_codes import ErrorCode
@@ -25,7 +24,7 @@ from tidelog.protocol.messages.offset_delete import (
 )
 from tidelog.storage import files
 
-__all__ = ["connect", "full_disk", "serve"]  # fixtures
+__all__ = ["full_disk"]  # fixtures
 
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 
@@ -65,12 +64,12 @@ async def delete_offset(client: Client) -> int:
 
 
 async def test_commits_whose_flush_failed_are_told_to_nobody(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither those that came one upon another, nor a group that was made for one."""
     served = await serve()
-    one, other, new = [GroupMember(await connect(served), group) for group in ("g", "g", "new")]
-    await make_topic(one.client, "t", 2)
+    one, other, new = [GroupMember(await served.connect(), group) for group in ("g", "g", "new")]
+    await one.client.make_topic("t", 2)
     assert await one.commit("t", 5) == [NONE]
     held_bytes = served.broker.groups.memory.held_bytes
     log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
@@ -89,11 +88,11 @@ async def test_commits_whose_flush_failed_are_told_to_nobody(
 
 
 async def test_an_offset_whose_flush_failed_is_taken_back_though_its_client_has_left(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve()
-    one, other = GroupMember(await connect(served), "g"), GroupMember(await connect(served), "g")
-    await make_topic(one.client, "t", 1)
+    one, other = GroupMember(await served.connect(), "g"), GroupMember(await served.connect(), "g")
+    await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [ErrorCode.NONE]
     with monkeypatch.context() as patch:
         flushes = Flushes(patch)
@@ -110,12 +109,12 @@ async def test_an_offset_whose_flush_failed_is_taken_back_though_its_client_has_
 
 
 async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_whoever_asks(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve()
-    one = GroupMember(await connect(served))
-    clients = [await connect(served), await connect(served)]
-    await make_topic(one.client, "t", 1)
+    one = GroupMember(await served.connect())
+    clients = [await served.connect(), await served.connect()]
+    await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [NONE]
     with monkeypatch.context() as patch:
         flushes = Flushes(patch)
@@ -130,14 +129,14 @@ async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_who
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_heals(
-    serve: Serve, connect: Connect, full_disk: FullDisk, kind: str
+    serve: Serve, full_disk: FullDisk, kind: str
 ) -> None:
     served = await serve()
-    one: GroupMember | Member = GroupMember(await connect(served))
+    one: GroupMember | Member = GroupMember(await served.connect())
     if kind == "consumer":
-        one = Member(await connect(served), "m", "g")
-    reader = GroupMember(await connect(served))
-    await make_topic(one.client, "t", 1)
+        one = Member(await served.connect(), "m", "g")
+    reader = GroupMember(await served.connect())
+    await one.client.make_topic("t", 1)
 
     async def come(member: GroupMember | Member) -> int:
         if isinstance(member, Member):
@@ -157,9 +156,9 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
     for _ in range(2):
         assert await commit(6) == REFUSED
         assert await reader.offsets() == {("t", 0): 5}
-    late: GroupMember | Member = GroupMember(await connect(served))
+    late: GroupMember | Member = GroupMember(await served.connect())
     if kind == "consumer":
-        late = Member(await connect(served), "late", "g")
+        late = Member(await served.connect(), "late", "g")
         # That it has come is not on disk, so it is not told so, however often it asks.
         assert [await come(late), await come(late)] == [REFUSED] * 2
     else:
@@ -170,7 +169,7 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
         assert await come(late) == NONE
     assert await reader.offsets() == {("t", 0): 7}
     served = await restarted(served, serve)
-    one.client, late.client = await connect(served), await connect(served)
+    one.client, late.client = await served.connect(), await served.connect()
     assert await GroupMember(one.client).offsets() == {("t", 0): 7}
     assert await commit(8) == NONE
     for each in (one, late) if kind == "consumer" else (one,):
@@ -182,11 +181,11 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
 
 
 async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does_not_come_back(
-    serve: Serve, connect: Connect, full_disk: FullDisk
+    serve: Serve, full_disk: FullDisk
 ) -> None:
     served = await serve()
-    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     await new.heartbeat()
@@ -202,11 +201,11 @@ async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does
 
 
 async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_there_after_a_restart(
-    serve: Serve, connect: Connect, full_disk: FullDisk
+    serve: Serve, full_disk: FullDisk
 ) -> None:
     served = await serve()
-    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     full_disk.end(".log")
@@ -296,12 +295,12 @@ def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
 
 
 async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last member of the newer protocol: a classic group takes the place of this one."""
     served = await serve()
-    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     await new.heartbeat()

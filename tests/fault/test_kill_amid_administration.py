@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.raw_client import METADATA, PRODUCE, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import METADATA, PRODUCE, RawClient
 from tests.support.workload import one_batch
 from tidelog.protocol.messages.create_partitions import (
     CREATE_PARTITIONS,

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.fault.neighbours import SCENARIOS
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.served import Client, Serve, until
 from tests.support.stage import Scenario, measure, place_for
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.storage.log import Log
-
-__all__ = ["connect", "serve"]
 
 # A busy machine makes anything late now and then; what harms others does so each time. A fault is never tried again.
 TRIES = 3
@@ -56,11 +54,11 @@ def parked(topic: str) -> FetchRequest:
     ids=repr,
 )
 async def test_a_parked_fetch_that_fails_takes_no_other_with_it(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, fault: Exception
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     """All are due in the same moment: the failing one is answered or its connection ends, the others are answered."""
     served = await serve()
-    clients = {topic: await connect(served) for topic in ("first", "bad", "last")}
+    clients = {topic: await served.connect() for topic in ("first", "bad", "last")}
     for topic, client in clients.items():
         await client.make_topic(topic)
     read = Log.read

@@ -16,10 +16,9 @@ from kafka import TopicPartition as Partition
 from kafka.errors import KafkaStorageError
 
 from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
-from tests.integration.test_handlers import produce
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.java import needs_java, run_java
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.broker import broker
@@ -38,7 +37,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files
 
-__all__ = ["connect", "full_disk", "serve"]  # fixtures
+__all__ = ["full_disk"]  # fixtures
 
 pytestmark = LEAVES_SOCKETS
 COUNT = 5
@@ -89,14 +88,14 @@ async def offline(client: Client, version: int) -> dict[str, list[int]]:
 
 
 async def code_of_production(client: Client, topic: str, acks: int = -1) -> int:
-    return int((await produce(client, topic, memoryview(one_batch(2)), acks=acks)).error_code)
+    return int((await client.produce(topic, memoryview(one_batch(2)), acks=acks)).error_code)
 
 
 async def test_P12_a_log_whose_flush_failed_says_so_until_a_restart(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await fill(client, 10)
     assert [await takes_writes(served, topic) for topic in TOPICS] == [True, True]
     with monkeypatch.context() as patch:
@@ -115,15 +114,15 @@ async def test_P12_a_log_whose_flush_failed_says_so_until_a_restart(
     await served.stop()
     served = await serve()
     assert [await takes_writes(served, topic) for topic in TOPICS] == [True, True]
-    assert await code_of_production(await connect(served), "bad") == ErrorCode.NONE
+    assert await code_of_production(await served.connect(), "bad") == ErrorCode.NONE
 
 
 async def test_P12_while_the_disk_is_full_every_log_says_so_and_not_any_longer(
-    serve: Serve, connect: Connect, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "LOOK_EVERY_S", 0.01)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await fill(client, 10)
     full_disk.end()
     assert await code_of_production(client, "bad") == ErrorCode.KAFKA_STORAGE_ERROR
@@ -135,11 +134,11 @@ async def test_P12_while_the_disk_is_full_every_log_says_so_and_not_any_longer(
 
 
 async def test_P12_a_log_that_waited_for_space_takes_writes_before_anybody_has_asked_it(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "LOOK_EVERY_S", 0.01)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await fill(client, 10)
     log = served.broker.topics.by_name["bad"].partitions[0].log
     has_room, tries = False, 0
@@ -183,10 +182,10 @@ CANNOT_USE = "partition 0 of bad: the broker cannot use its files"
 
 @pytest.mark.parametrize("spoil", [make_unreadable, make_a_file])
 async def test_the_command_names_the_partition_that_a_start_could_not_open_and_shows_the_others(
-    serve: Serve, connect: Connect, tmp_path: Path, spoil: Callable[[Path], None]
+    serve: Serve, tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     served = await serve(log_retention_ms="-1")
-    await make_two(served, await connect(served))
+    await make_two(served, await served.connect())
     await served.stop()
     spoil(tmp_path / "data" / "bad-0")
     served = await serve(log_retention_ms="-1")
@@ -236,10 +235,10 @@ def test_health_says_of_a_log_whether_it_is_read_on(monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_size_of_what_a_start_could_not_open_is_that_of_its_files(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     served = await serve()
-    await make_two(served, await connect(served))
+    await make_two(served, await served.connect())
     await served.stop()
     log = tmp_path / "data" / "bad-0" / f"{0:020d}.log"
     log.with_name(f"{1 << 30:020d}.log").mkdir()  # a folder where a segment's log belongs
@@ -250,10 +249,10 @@ async def test_the_size_of_what_a_start_could_not_open_is_that_of_its_files(
 
 
 async def test_a_group_is_described_beside_a_partition_that_a_start_could_not_open(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve: Serve, tmp_path: Path
 ) -> None:
     served = await serve()
-    await make_two(served, await connect(served))
+    await make_two(served, await served.connect())
     reset = ("groups", "reset", "g", "--topic", "bad", "--to-offset", "earliest", "--yes")
     assert (await command(served, *reset))[0] == 0
     await served.stop()
@@ -267,11 +266,9 @@ async def test_a_group_is_described_beside_a_partition_that_a_start_could_not_op
     assert CANNOT_USE in said
 
 
-async def test_a_producer_keeps_what_the_broker_says_of_a_batch_that_it_sends_again(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_producer_keeps_what_the_broker_says_of_a_batch_that_it_sends_again(serve: Serve) -> None:
     served = await serve()
-    await make_two(served, await connect(served))
+    await make_two(served, await served.connect())
     for partition in served.broker.topics.by_name["bad"].partitions:
         partition.log.health.distrust("a flush failed")
 
@@ -359,16 +356,16 @@ def refused_by_librdkafka(bootstrap: str) -> None:
 
 @pytest.mark.parametrize("read", READERS)
 async def test_P12_clients_read_on_where_writes_are_refused(
-    serve: Serve, connect: Connect, read: Callable[[str], list[int]]
+    serve: Serve, read: Callable[[str], list[int]]
 ) -> None:
     """Though the partition's only replica is said to be offline, its leader is asked."""
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("bad")
     for n in range(COUNT):
         record = Record(0, T0 + n, None, b"v", [("codec", b"none")])
         data = memoryview(build_batch([record], base_offset=0))
-        assert (await produce(client, "bad", data, acks=-1)).error_code == ErrorCode.NONE
+        assert (await client.produce("bad", data, acks=-1)).error_code == ErrorCode.NONE
     for log in served.broker.logs.logs.values():
         log.health.distrust("a flush failed")
     assert await offline(client, 13) == {"bad": [1]}
@@ -376,11 +373,9 @@ async def test_P12_clients_read_on_where_writes_are_refused(
 
 
 @pytest.mark.parametrize("refused", [refused_by_kafka_python, refused_by_librdkafka])
-async def test_P12_producers_are_told_of_the_storage(
-    serve: Serve, connect: Connect, refused: Callable[[str], None]
-) -> None:
+async def test_P12_producers_are_told_of_the_storage(serve: Serve, refused: Callable[[str], None]) -> None:
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("bad")
     served.broker.topics.by_name["bad"].partitions[0].log.health.distrust("a flush failed")
     await asyncio.to_thread(refused, address(served))

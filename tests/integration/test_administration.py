@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
+from tests.support.builders import T0, creatable, create_request, fetch_request, metadata_request, records
 from tests.support.full_disk import FullDisk
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker import topic_changes
+from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.quota import Quota
 from tidelog.broker.topic_rules import BrokerStops
@@ -34,17 +35,14 @@ from tidelog.protocol.messages import list_config_resources as resources
 from tidelog.protocol.messages import list_partition_reassignments as reassignments
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.fetch import FETCH
+from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
@@ -52,8 +50,6 @@ from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.layout import LOG_STARTS
 from tidelog.storage.log_manager import LogManager
-
-__all__ = ["connect", "serve"]  # fixtures
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -84,16 +80,14 @@ async def grow(
 
 
 @versions(partitions.CREATE_PARTITIONS)
-async def test_create_partitions(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic_id = await make_topic(client, "t", 2)
-    await make_topic(client, "u", 3)
-    first = served.broker.topics.by_name["t"].partitions
+async def test_create_partitions(broker: Broker, client: Client, version: int) -> None:
+    topic_id = await client.make_topic("t", 2)
+    await client.make_topic("u", 3)
+    first = broker.topics.by_name["t"].partitions
     assert await grow(client, ("t", 4, None), version=version, validate_only=True) == {"t": (NONE, None)}
-    assert len(served.broker.topics.by_name["t"].partitions) == 2
+    assert len(broker.topics.by_name["t"].partitions) == 2
     assert await grow(client, ("t", 4, None), version=version) == {"t": (NONE, None)}
-    grown = served.broker.topics.by_name["t"]
+    grown = broker.topics.by_name["t"]
     assert (grown.id, len(grown.partitions), grown.partitions[:2]) == (topic_id, 4, first)
     assert [partition.index for partition in grown.partitions] == [0, 1, 2, 3]
     assert grown.partitions[3].log.append(bytearray(records(b"a")), T0).base_offset == 0
@@ -118,11 +112,10 @@ async def test_create_partitions(serve: Serve, connect: Connect, version: int) -
 
 
 async def test_new_partitions_are_where_they_are_assigned_and_no_more_than_there_may_be(
-    serve: Serve, connect: Connect
+    client: Client,
 ) -> None:
-    client = await connect(await serve())
     for name in ("a", "b", "c", "d"):
-        await make_topic(client, name)
+        await client.make_topic(name)
     found = await grow(client, ("a", 3, [[1], [1]]), ("b", 3, [[1]]), ("c", 2, [[2]]), ("d", 10_001, None))
     assert [code for code, _ in found.values()] == [
         NONE,
@@ -132,26 +125,22 @@ async def test_new_partitions_are_where_they_are_assigned_and_no_more_than_there
     ]
 
 
-async def test_what_is_not_begun_in_time_does_not_happen(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
+async def test_what_is_not_begun_in_time_does_not_happen(broker: Broker, client: Client) -> None:
+    await client.make_topic("t")
     topic = partitions.CreatePartitionsTopic(name="t", count=2, assignments=None)
     request = partitions.CreatePartitionsRequest(topics=[topic], timeout_ms=0, validate_only=False)
     (answer,) = (await client.ask(partitions.CREATE_PARTITIONS, 3, request)).results
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert len(served.broker.topics.by_name["t"].partitions) == 1
+    assert len(broker.topics.by_name["t"].partitions) == 1
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 async def test_records_are_deleted_whatever_the_time_to_wait_for_followers(
-    serve: Serve, connect: Connect, timeout_ms: int
+    broker: Broker, client: Client, timeout_ms: int
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a"))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    await client.make_topic("t")
+    await client.produce("t", records(b"a"))
+    log = log_of(broker, "t")
     wanted = deletion.DeleteRecordsTopic(
         name="t", partitions=[deletion.DeleteRecordsPartition(partition_index=0, offset=-1)]
     )
@@ -160,21 +149,18 @@ async def test_records_are_deleted_whatever_the_time_to_wait_for_followers(
     assert (part.error_code, part.low_watermark, log.log_start_offset) == (NONE, 1, 1)
 
 
-async def test_an_internal_topic_keeps_its_number_of_partitions(serve: Serve, connect: Connect) -> None:
+async def test_an_internal_topic_keeps_its_number_of_partitions(client: Client) -> None:
     """A group is in the partition that its name and their number say: with more it would be looked for elsewhere."""
-    client = await connect(await serve())
-    await make_topic(client, "__consumer_offsets", 2)
+    await client.make_topic("__consumer_offsets", 2)
     ((code, message),) = (await grow(client, ("__consumer_offsets", 4, None))).values()
     assert (code, "stays as it is" in message) == (ErrorCode.INVALID_REQUEST, True)
 
 
 async def test_what_groups_have_committed_stays_whatever_is_taken_back_of_the_options_of_its_topic(
-    serve: Serve, connect: Connect
+    served: Served, client: Client, serve: Serve
 ) -> None:
     """Now, and after the next start: retention would take what is still needed."""
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "__consumer_offsets")
+    await client.make_topic("__consumer_offsets")
     assert await change(client, TOPIC, "__consumer_offsets", ("cleanup.policy", DELETE, None)) == (NONE, None)
     await change(client, TOPIC, "__consumer_offsets", ("retention.ms", SET, "1000"))
     of_now = served.broker.topics.by_name["__consumer_offsets"].config
@@ -184,10 +170,8 @@ async def test_what_groups_have_committed_stays_whatever_is_taken_back_of_the_op
     assert again == of_now
 
 
-async def test_new_partitions_are_there_after_a_crash(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", retention_ms="77")
+async def test_new_partitions_are_there_after_a_crash(served: Served, client: Client, serve: Serve) -> None:
+    await client.make_topic("t", retention_ms="77")
     await grow(client, ("t", 3, None))
     crash(served)
     topic = (await serve()).broker.topics.by_name["t"]
@@ -206,11 +190,9 @@ def crash(served: Served) -> None:
 
 
 async def test_partitions_that_cannot_be_made_are_taken_back(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", 2)
+    await client.make_topic("t", 2)
     create = LogManager.create
 
     def refuse(logs: LogManager, topic: str, partition: int, *rest: Any) -> Any:
@@ -231,10 +213,10 @@ async def test_partitions_that_cannot_be_made_are_taken_back(
 # -- Changes of a topic that meet one another: the steps of both are made here, as the maintenance thread would --------
 
 
-async def alone(serve: Serve, connect: Connect, partitions: int = 2) -> Any:
+async def alone(serve: Serve, partitions: int = 2) -> Any:
     """Return a broker's topics, whose maintenance thread has nothing to do."""
     served = await serve()
-    await make_topic(await connect(served), "t", partitions)
+    await (await served.connect()).make_topic("t", partitions)
     served.broker.maintenance.stop()
     served.broker.logs.trust.tells_errors = False  # What is made is put on disk one by one.
     return served.broker.topics
@@ -247,8 +229,8 @@ async def grow_one(topics: Topics, topic: Topic, count: int) -> None:
         raise outcome
 
 
-async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, connect: Connect) -> None:
-    topics = await alone(serve, connect)
+async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve) -> None:
+    topics = await alone(serve)
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 9)
     growing.send(None)
@@ -265,10 +247,8 @@ async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, conn
     assert len(topics.find("t", b"").partitions) == 2
 
 
-async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_gone(
-    serve: Serve, connect: Connect
-) -> None:
-    topics = await alone(serve, connect)
+async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_gone(serve: Serve) -> None:
+    topics = await alone(serve)
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 4)
     for _ in range(2):  # One is between the two that are made.
@@ -284,7 +264,7 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
 
 @pytest.mark.parametrize(("made_at_once", "count"), [(8, 1), (4, 2)])
 async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_one_sync(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
 ) -> None:
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     syncs: list[int] = []
@@ -292,10 +272,10 @@ async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_on
     monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     names = [f"t{number}" for number in range(4)]
     for name in names:
-        await make_topic(client, name)
+        await client.make_topic(name)
     served.broker.catalog._db.set_trace_callback(changes.append)
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
     grown = await grow(client, *((name, 3, None) for name in names))
@@ -306,14 +286,12 @@ async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_on
 
 
 async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_from_it(
-    serve: Serve, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     for name in ("a", "b", "c"):
-        await make_topic(client, name)
-    served.broker.maintenance.stop()
-    topics = served.broker.topics
+        await client.make_topic(name)
+    broker.maintenance.stop()
+    topics = broker.topics
     topics._logs.trust.tells_errors = False  # What is made is put on disk one by one.
     for steps in (1, 4, 6):
         wanted = [topics.find(name, b"") for name in ("a", "b", "c")]
@@ -329,12 +307,10 @@ async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_f
 
 
 async def test_topics_that_could_not_grow_have_as_many_partitions_as_before(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     for name in ("a", "b"):
-        await make_topic(client, name)
+        await client.make_topic(name)
 
     def fails(*_: object) -> None:
         raise StorageError("the disk is gone")
@@ -343,17 +319,17 @@ async def test_topics_that_could_not_grow_have_as_many_partitions_as_before(
         patch.setattr(LogManager, "sync_made", fails)
         grown = await grow(client, ("a", 3, None), ("b", 2, None))
     assert [code for code, _ in grown.values()] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
-    assert {record.partitions for record in served.broker.catalog.topics()} == {1}
-    assert sorted(path.name for path in served.broker.logs.directory.glob("[ab]-*")) == ["a-0", "b-0"]
+    assert {record.partitions for record in broker.catalog.topics()} == {1}
+    assert sorted(path.name for path in broker.logs.directory.glob("[ab]-*")) == ["a-0", "b-0"]
     grown = await grow(client, ("a", 3, None), ("b", 2, None))
     assert [code for code, _ in grown.values()] == [ErrorCode.NONE] * 2
 
 
 async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sync of each of thousands takes seconds, and others have topics to create."""
-    topics = await alone(serve, connect)
+    topics = await alone(serve)
     synced: list[str] = []
     monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name))
     for task, name in ((topics.create("u", 9, {}), "u"), (grow_one(topics, topics.find("t", b""), 9), "t")):
@@ -372,8 +348,8 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
         stopped.send(None)
 
 
-async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve, connect: Connect) -> None:
-    topics = await alone(serve, connect)
+async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve) -> None:
+    topics = await alone(serve)
     for steps in (1, 4):  # While partitions are made, and while they are put on disk.
         making = topics.create_all([NewTopic("u", 2, {}), NewTopic("v", 2, {})])
         for _ in range(steps):
@@ -387,8 +363,8 @@ async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve,
     assert len(topics.find("u", b"").partitions) == 2
 
 
-async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Serve, connect: Connect) -> None:
-    topics = await alone(serve, connect)
+async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Serve) -> None:
+    topics = await alone(serve)
     for steps in (1, 2):  # While partitions are made, and while they are put on disk.
         growing = grow_one(topics, topics.find("t", b""), 4)
         for _ in range(steps):
@@ -399,8 +375,8 @@ async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Ser
         topics.is_stopping = False
 
 
-async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, connect: Connect) -> None:
-    topics = await alone(serve, connect)
+async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve) -> None:
+    topics = await alone(serve)
     topic = topics.find("t", b"")
     growing = grow_one(topics, topic, 5)
     growing.send(None)
@@ -422,10 +398,8 @@ async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, conne
     assert topics.by_name["t"] is topics.by_id[topic.id] is now
 
 
-async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(
-    serve: Serve, connect: Connect
-) -> None:
-    topics = await alone(serve, connect, 1)
+async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(serve: Serve) -> None:
+    topics = await alone(serve, 1)
     growing = grow_one(topics, topics.find("t", b""), 4)
     growing.send(None)
     at_once(topics.alter(topics.find("t", b""), {"retention.ms": "5"}))
@@ -436,9 +410,8 @@ async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(
     assert {log.config.retention_ms for log in logs} == {TOPIC_OPTIONS["retention.ms"].default}
 
 
-async def test_a_topic_grows_for_one_at_a_time(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    await make_topic(await connect(served), "t")
+async def test_a_topic_grows_for_one_at_a_time(served: Served) -> None:
+    await (await served.connect()).make_topic("t")
     served.broker.maintenance.stop()
     topics = served.broker.topics
     topic = topics.find("t", b"")
@@ -453,8 +426,8 @@ async def test_a_topic_grows_for_one_at_a_time(serve: Serve, connect: Connect) -
     assert len(found.partitions) == 4
 
 
-async def test_of_two_changes_at_once_the_later_holds(serve: Serve, connect: Connect) -> None:
-    topics = await alone(serve, connect, 3)
+async def test_of_two_changes_at_once_the_later_holds(serve: Serve) -> None:
+    topics = await alone(serve, 3)
     topic = topics.find("t", b"")
     first = topics.alter(topic, {"retention.ms": "1"})
     first.send(None)
@@ -467,9 +440,9 @@ async def test_of_two_changes_at_once_the_later_holds(serve: Serve, connect: Con
 
 @pytest.mark.parametrize(("count", "steps", "is_made"), [(4, 1, False), (2, 2, True)])
 async def test_a_topic_that_is_made_or_put_on_disk_while_defaults_change_has_the_new_ones(
-    serve: Serve, connect: Connect, count: int, steps: int, is_made: bool
+    serve: Serve, count: int, steps: int, is_made: bool
 ) -> None:
-    topics = await alone(serve, connect)
+    topics = await alone(serve)
     making = topics.create("new", count, {})
     for _ in range(steps):
         making.send(None)
@@ -498,11 +471,11 @@ async def delete(client: Client, *wanted: tuple[str, int, int], version: int = 2
 
 
 @versions(deletion.DELETE_RECORDS)
-async def test_delete_records(serve: Serve, connect: Connect, version: int) -> None:
+async def test_delete_records(serve: Serve, version: int) -> None:
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b", b"c", b"d"))
+    client = await served.connect()
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b", b"c", b"d"))
 
     async def ask(offset: int, topic: str = "t", index: int = 0) -> tuple[int, int]:
         return (await delete(client, (topic, index, offset), version=version))[0]
@@ -511,54 +484,49 @@ async def test_delete_records(serve: Serve, connect: Connect, version: int) -> N
     assert [await ask(5), await ask(-2)] == [out_of_range, out_of_range]
     assert await ask(2) == (NONE, 2)
     assert await ask(1) == (NONE, 2), "before the start: nothing happens, as in Kafka"
-    assert (await fetch_part(client, "t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    part = await fetch_part(client, "t", 2)
+    assert (await client.fetch("t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    part = await client.fetch("t", 2)
     assert (part.error_code, part.log_start_offset) == (NONE, 2)
     assert await ask(-1) == (NONE, 4)
-    assert (await fetch_part(client, "t", 4)).error_code == NONE
+    assert (await client.fetch("t", 4)).error_code == NONE
     missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert [await ask(0, "nowhere"), await ask(0, index=1), await ask(0, index=-1)] == [missing] * 3
-    assert (await produce(client, "t", records(b"e"))).base_offset == 4
+    assert (await client.produce("t", records(b"e"))).base_offset == 4
 
 
-async def test_what_was_deleted_stays_so_after_a_crash(serve: Serve, connect: Connect) -> None:
+async def test_what_was_deleted_stays_so_after_a_crash(serve: Serve) -> None:
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(client, "t", 2)
-    await produce(client, "t", records(b"a", b"b", b"c"))
+    client = await served.connect()
+    await client.make_topic("t", 2)
+    await client.produce("t", records(b"a", b"b", b"c"))
     assert await delete(client, ("t", 0, 2), ("t", 1, 0)) == [(NONE, 2), (NONE, 0)]
     starts = load_offsets(served.broker.logs.directory / LOG_STARTS)
     assert starts["t", 0] == 2
     crash(served)
-    client = await connect(await serve(log_retention_ms="-1"))
-    assert (await fetch_part(client, "t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert [record.value for record in read_records(await fetched(client, "t", 2))][-1] == b"c"
+    client = await (await serve(log_retention_ms="-1")).connect()
+    assert (await client.fetch("t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert [record.value for record in read_records(await client.fetched("t", 2))][-1] == b"c"
 
 
-async def test_offsets_of_deleted_records_that_no_flush_covered_are_not_given_out_again(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_offsets_of_deleted_records_that_no_flush_covered_are_not_given_out_again(serve: Serve) -> None:
     served = await serve(flush_policy="none", log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b", b"c"))
+    client = await served.connect()
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b", b"c"))
     assert await delete(client, ("t", 0, -1)) == [(NONE, 3)]
     crash(served)
     (log,) = served.broker.logs.directory.glob("t-0/*.log")
     log.write_bytes(b"")  # as a power cut leaves it
     again = await serve(log_retention_ms="-1")
-    client = await connect(again)
-    assert (await produce(client, "t", records(b"d"))).base_offset >= 3
+    client = await again.connect()
+    assert (await client.produce("t", records(b"d"))).base_offset >= 3
 
 
 @pytest.mark.parametrize("format_version", ["0.9.0", "0.10.0", "3.0"])
-async def test_segments_of_deleted_records_go_soon(
-    serve: Serve, connect: Connect, format_version: str
-) -> None:
+async def test_segments_of_deleted_records_go_soon(serve: Serve, format_version: str) -> None:
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(
-        client,
+    client = await served.connect()
+    await client.make_topic(
         "t",
         segment_bytes="200",
         file_delete_delay_ms="0",
@@ -566,26 +534,24 @@ async def test_segments_of_deleted_records_go_soon(
         message_format_version=format_version,
     )
     for n in range(6):
-        await produce(client, "t", records(b"%d" % n * 100))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+        await client.produce("t", records(b"%d" % n * 100))
+    log = log_of(served.broker, "t")
     bases = [segment.base_offset for segment in log.segments]
     assert (bases[3], len(bases)) == (3, 6)
     assert await delete(client, ("t", 0, 3)) == [(NONE, 3)]
     await asyncio.wait_for(until(lambda: [s.base_offset for s in log.segments] == [3, 4, 5]), 10)
     await asyncio.wait_for(until(lambda: len(list(log.directory.glob("*.log*"))) == 3), 10)
-    part = await fetch_part(client, "t", 3)
+    part = await client.fetch("t", 3)
     assert (part.error_code, part.high_watermark) == (NONE, 6)
     assert bytes(part.records)
 
 
-async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_deleted(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve(log_retention_ms="-1"))
-    await make_topic(client, "__consumer_offsets")
-    await make_topic(client, "compacted", cleanup_policy="compact")
-    await make_topic(client, "both", cleanup_policy="compact,delete")
-    await make_topic(client, "neither", cleanup_policy="")
+async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_deleted(serve: Serve) -> None:
+    client = await (await serve(log_retention_ms="-1")).connect()
+    await client.make_topic("__consumer_offsets")
+    await client.make_topic("compacted", cleanup_policy="compact")
+    await client.make_topic("both", cleanup_policy="compact,delete")
+    await client.make_topic("neither", cleanup_policy="")
     topics = ("__consumer_offsets", "compacted", "both", "neither")
     found = await delete(client, *((name, 0, -1) for name in topics))
     assert found == [
@@ -597,14 +563,14 @@ async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_delete
 
 
 async def test_on_a_full_disk_records_are_deleted_at_the_second_try(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(client, "t", segment_bytes="200", file_delete_delay_ms="0")
+    client = await served.connect()
+    await client.make_topic("t", segment_bytes="200", file_delete_delay_ms="0")
     for n in range(4):
-        await produce(client, "t", records(b"%d" % n * 100))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+        await client.produce("t", records(b"%d" % n * 100))
+    log = log_of(served.broker, "t")
     with monkeypatch.context() as patch:
         FullDisk(patch).end(LOG_STARTS)
         assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
@@ -667,10 +633,8 @@ def set_on(table: dict[str, Any], source: int) -> dict[str, str]:
 
 
 @versions(incremental.INCREMENTAL_ALTER_CONFIGS)
-async def test_incremental_alter_configs(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", segment_bytes="4096")
+async def test_incremental_alter_configs(broker: Broker, client: Client, version: int) -> None:
+    await client.make_topic("t", segment_bytes="4096")
 
     async def own(*changes: Change, **more: bool) -> Any:
         answer = await change(client, TOPIC, "t", *changes, version=version, **more)
@@ -691,7 +655,7 @@ async def test_incremental_alter_configs(serve: Serve, connect: Connect, version
     )
     both = (("segment.bytes", DELETE, None), ("cleanup.policy", DELETE, ""), ("never.set", DELETE, None))
     assert await own(*both) == (ok, {"retention.ms": "5"})
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     assert (log.config.retention_ms, log.config.segment_bytes) == (5, 1 << 30)
 
 
@@ -736,10 +700,9 @@ async def test_incremental_alter_configs(serve: Serve, connect: Connect, version
     ],
 )
 async def test_of_a_bad_change_nothing_is_made(
-    serve: Serve, connect: Connect, changes: list[Change], code: ErrorCode, words: str
+    client: Client, changes: list[Change], code: ErrorCode, words: str
 ) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+    await client.make_topic("t")
     for validate_only in (True, False):
         found, message = await change(client, TOPIC, "t", *changes, validate_only=validate_only)
         assert found == code
@@ -747,9 +710,8 @@ async def test_of_a_bad_change_nothing_is_made(
     assert set_on(await options_of(client, TOPIC, "t"), 1) == {}
 
 
-async def test_what_has_no_options_and_what_stands_twice_is_refused(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+async def test_what_has_no_options_and_what_stands_twice_is_refused(client: Client) -> None:
+    await client.make_topic("t")
     one = ("retention.ms", SET, "1")
     assert await change(client, TOPIC, "u", one) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -764,9 +726,8 @@ async def test_what_has_no_options_and_what_stands_twice_is_refused(serve: Serve
 
 
 @versions(alter.ALTER_CONFIGS)
-async def test_alter_configs(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t", segment_bytes="4096")
+async def test_alter_configs(client: Client, version: int) -> None:
+    await client.make_topic("t", segment_bytes="4096")
     wanted: dict[str, str | None] = {"retention.ms": "5", "retention.bytes": "6"}
     assert await replace(client, TOPIC, "t", wanted, version, check=True) == (NONE, None)
     assert set_on(await options_of(client, TOPIC, "t"), 1) == {"segment.bytes": "4096"}
@@ -781,12 +742,12 @@ async def test_alter_configs(serve: Serve, connect: Connect, version: int) -> No
 
 
 async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", 2, segment_bytes="4096")
+    client = await served.connect()
+    await client.make_topic("t", 2, segment_bytes="4096")
     await change(
         client,
         TOPIC,
@@ -804,32 +765,30 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     assert "options changed broker=all log.segment.bytes=5000" in said
     crash(served)
     again = await serve()
-    config = again.broker.topics.by_name["t"].partitions[1].log.config
+    config = log_of(again.broker, "t", 1).config
     assert (config.cleanup_policy, config.segment_bytes, config.retention_ms) == (("compact",), 5000, 8)
     assert any("option set while running" in record.getMessage() for record in caplog.records)
 
 
 async def test_what_is_told_of_an_option_of_all_brokers_names_them_and_ends_with_it(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     served = await serve()
     changed = ("num.io.threads", SET, "2")
-    assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
+    assert await change(await served.connect(), BROKER, "", changed) == (NONE, None)
     await served.stop()
     served = await serve()
     told = [message for message in caplog.messages if message.startswith("option has no effect")]
     assert [message.split()[4] for message in told] == ["broker=all"] * 2, "at the change, and at the start"
     changed = ("num.io.threads", DELETE, None)
-    assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
+    assert await change(await served.connect(), BROKER, "", changed) == (NONE, None)
     assert caplog.text.count("option has no effect") == 2
 
 
-async def test_contradictory_lags_of_compaction_are_refused(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_contradictory_lags_of_compaction_are_refused(client: Client) -> None:
     least, most = ("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5")
-    await make_topic(client, "t", max_compaction_lag_ms="5")
+    await client.make_topic("t", max_compaction_lag_ms="5")
     for changes in ((least,), (least, most)):
         code, message = await change(client, TOPIC, "t", *changes)
         assert code == ErrorCode.INVALID_CONFIG
@@ -842,48 +801,39 @@ async def test_contradictory_lags_of_compaction_are_refused(serve: Serve, connec
         == LAGS + "log.cleaner.min.compaction.lag.ms must be at most log.cleaner.max.compaction.lag.ms"
     )
     assert await change(client, BROKER, "1", broker[0]) == (NONE, None)
-    wanted = CreatableTopic(
-        name="u",
-        num_partitions=1,
-        replication_factor=1,
-        assignments=[],
-        configs=[CreatableTopicConfig(name="max.compaction.lag.ms", value="5")],
-    )
-    request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
-    (row,) = (await client.ask(CREATE_TOPICS, 7, request)).topics
+    row = await client.create("u", max_compaction_lag_ms="5")
     assert row.error_code == ErrorCode.INVALID_CONFIG
     assert row.error_message == LAGS + "min.compaction.lag.ms must be at most max.compaction.lag.ms"
 
 
-async def test_a_change_holds_for_what_comes_after_it(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_a_change_holds_for_what_comes_after_it(served: Served) -> None:
     served.broker.clock.hold(T0 + 5)
-    client = await connect(served)
-    await make_topic(client, "t", 2)
-    log = served.broker.topics.by_name["t"].partitions[0].log
-    await produce(client, "t", records(b"x" * 500))
+    client = await served.connect()
+    await client.make_topic("t", 2)
+    log = log_of(served.broker, "t")
+    await client.produce("t", records(b"x" * 500))
     await change(client, TOPIC, "t", ("max.message.bytes", SET, "300"))
-    assert (await produce(client, "t", records(b"x" * 500))).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (await client.produce("t", records(b"x" * 500))).error_code == ErrorCode.MESSAGE_TOO_LARGE
     await change(client, TOPIC, "t", ("message.timestamp.type", SET, "LogAppendTime"))
-    assert (await produce(client, "t", records(b"a"))).log_append_time_ms == T0 + 5
+    assert (await client.produce("t", records(b"a"))).log_append_time_ms == T0 + 5
     await change(client, TOPIC, "t", ("segment.bytes", SET, "200"))
-    await produce(client, "t", records(b"b"))
+    await client.produce("t", records(b"b"))
     assert len(log.segments) == 2
     await change(
         client, TOPIC, "t", ("lookup.clock", SET, "append"), ("message.timestamp.type", DELETE, None)
     )
-    assert (await produce(client, "t", records(b"c"))).log_append_time_ms == -1
-    assert served.broker.topics.by_name["t"].partitions[0].log is log
+    assert (await client.produce("t", records(b"c"))).log_append_time_ms == -1
+    assert log_of(served.broker, "t") is log
 
 
-async def test_retention_that_is_shortened_deletes_soon(serve: Serve, connect: Connect) -> None:
+async def test_retention_that_is_shortened_deletes_soon(serve: Serve) -> None:
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await make_topic(client, "own", file_delete_delay_ms="0", cleanup_policy="compact")
-    await make_topic(client, "default", file_delete_delay_ms="0")
-    logs = [served.broker.topics.by_name[name].partitions[0].log for name in ("own", "default")]
+    client = await served.connect()
+    await client.make_topic("own", file_delete_delay_ms="0", cleanup_policy="compact")
+    await client.make_topic("default", file_delete_delay_ms="0")
+    logs = [log_of(served.broker, name) for name in ("own", "default")]
     for name in ("own", "default"):
-        await produce(client, name, memoryview(build_batch([Record(0, T0, b"k", b"a")])))
+        await client.produce(name, memoryview(build_batch([Record(0, T0, b"k", b"a")])))
     await change(client, TOPIC, "own", ("retention.ms", SET, "1"))
     assert logs[0].log_start_offset == 0
     await change(client, TOPIC, "own", ("cleanup.policy", DELETE, None))
@@ -894,45 +844,34 @@ async def test_retention_that_is_shortened_deletes_soon(serve: Serve, connect: C
 
 
 async def test_a_topic_that_flushes_by_time_from_now_on_is_looked_after(
-    serve: Serve, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a"))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    await client.make_topic("t")
+    await client.produce("t", records(b"a"))
+    log = log_of(broker, "t")
     assert log.recovery_point == 0
     await change(client, TOPIC, "t", ("flush.policy", SET, "interval"), ("flush.ms", SET, "1"))
     await asyncio.wait_for(until(lambda: log.recovery_point == 1), 10)
 
 
-async def test_who_waits_for_records_of_a_topic_that_changes_gets_them(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    client, waiting = await connect(served), await connect(served)
-    await make_topic(client, "t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    named = FetchTopic(topic="t", partitions=[want])
-    waiting.send(
-        FETCH, 11, 1, FetchRequest(max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[named])
-    )
+async def test_who_waits_for_records_of_a_topic_that_changes_gets_them(served: Served) -> None:
+    client, waiting = await served.connect(), await served.connect()
+    await client.make_topic("t")
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000))
     await asyncio.wait_for(until(lambda: bool(served.broker.parked)), 10)
     await grow(client, ("t", 3, None))
     await change(client, TOPIC, "t", ("segment.bytes", SET, "4096"))
-    assert (await produce(client, "t", records(b"a"))).error_code == NONE
+    assert (await client.produce("t", records(b"a"))).error_code == NONE
     _, response = await waiting.receive(FETCH, 11)
     assert [r.value for r in read_records(bytes(response.responses[0].partitions[0].records))] == [b"a"]
 
 
-async def test_what_is_produced_amid_changes_is_stored_as_it_is_answered(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_what_is_produced_amid_changes_is_stored_as_it_is_answered(serve: Serve) -> None:
     """Appends go on beside the thread that changes the options of their log."""
     served = await serve(log_retention_ms="-1")
     served.broker.clock.hold(T0 + 99)
-    client, other = await connect(served), await connect(served)
-    await make_topic(client, "t")
+    client, other = await served.connect(), await served.connect()
+    await client.make_topic("t")
     is_done = False
 
     async def alter_again_and_again() -> None:
@@ -953,21 +892,21 @@ async def test_what_is_produced_amid_changes_is_stored_as_it_is_answered(
     changing = asyncio.create_task(alter_again_and_again())
     answers: list[Any] = []
     while len(answers) < 200 or len({answer.log_append_time_ms for answer in answers}) == 1:
-        answers.append(await produce(client, "t", records(b"x" * 60), acks=-1))
+        answers.append(await client.produce("t", records(b"x" * 60), acks=-1))
     is_done = True
     await changing
     assert [answer.base_offset for answer in answers] == list(range(len(answers)))
     for answer in answers:
-        (stored,) = read_records((await fetched(client, "t", answer.base_offset))[:200])
+        (stored,) = read_records((await client.fetched("t", answer.base_offset))[:200])
         assert stored.offset == answer.base_offset
         assert answer.log_append_time_ms == (T0 + 99 if stored.timestamp == T0 + 99 else -1)
 
 
-async def test_options_of_the_broker_and_where_they_come_from(serve: Serve, connect: Connect) -> None:
+async def test_options_of_the_broker_and_where_they_come_from(serve: Serve) -> None:
     served = await serve(log_segment_bytes="7000")
-    client = await connect(served)
-    await make_topic(client, "t")
-    await make_topic(client, "own", segment_bytes="6000")
+    client = await served.connect()
+    await client.make_topic("t")
+    await client.make_topic("own", segment_bytes="6000")
 
     async def synonyms(type_: int, name: str, option: str) -> list[tuple[str, int]]:
         found = (await options_of(client, type_, name))[option]
@@ -992,8 +931,8 @@ async def test_options_of_the_broker_and_where_they_come_from(serve: Serve, conn
     )
     await change(client, BROKER, "1", ("log.segment.bytes", DELETE, None))
     assert logs["t"].config.segment_bytes == 8000
-    await make_topic(client, "later")
-    assert served.broker.topics.by_name["later"].partitions[0].log.config.segment_bytes == 8000
+    await client.make_topic("later")
+    assert log_of(served.broker, "later").config.segment_bytes == 8000
     await change(client, BROKER, "", ("log.segment.bytes", DELETE, None))
     assert await synonyms(TOPIC, "t", "segment.bytes") == started
     assert logs["t"].config.segment_bytes == 7000
@@ -1001,8 +940,7 @@ async def test_options_of_the_broker_and_where_they_come_from(serve: Serve, conn
     assert logs["t"].config.cleanup_policy == ("delete", "compact")
 
 
-async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_which_options_of_the_broker_can_be_changed_is_told(client: Client) -> None:
     table = await options_of(client, BROKER, "1")
     changeable = {row.broker for row in TOPIC_OPTIONS.values() if row.broker}
     changeable |= {"producer.id.expiration.ms", "max.connections", "max.connections.per.ip"}
@@ -1049,12 +987,12 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
 
 
 async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_nothing(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     served = await serve(num_io_threads="8")
-    client = await connect(served)
-    await make_topic(client, "t")
+    client = await served.connect()
+    await client.make_topic("t")
 
     async def told(client: Client) -> list[tuple[str, int]]:
         option = (await options_of(client, BROKER, "1"))["num.io.threads"]
@@ -1073,7 +1011,7 @@ async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_no
     code, _ = await change(client, BROKER, "", ("num.io.threads", APPEND, "1"))
     assert code == ErrorCode.INVALID_CONFIG
     await served.stop()
-    client = await connect(await serve(num_io_threads="8"))
+    client = await (await serve(num_io_threads="8")).connect()
     assert await told(client) == [("4", 2), ("16", 3), ("8", 4), ("1", 5)]
     everywhere = await options_of(client, BROKER, "")
     assert {name: option.value for name, option in everywhere.items()} == {
@@ -1088,18 +1026,16 @@ async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_no
 
 
 async def topic_options(client: Client) -> list[Any]:
-    await make_topic(client, "t")
+    await client.make_topic("t")
     return list((await options_of(client, TOPIC, "t")).values())
 
 
-async def test_what_is_looked_up_when_it_is_used_holds_at_once(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_what_is_looked_up_when_it_is_used_holds_at_once(served: Served, client: Client) -> None:
     await change(client, BROKER, "1", ("max.connections.per.ip", SET, "1"))
-    refused = await connect(served)
+    refused = await served.connect()
     assert await refused.reader.read() == b""
     await change(client, BROKER, "1", ("max.connections.per.ip", SET, "9"), ("max.connections", SET, "1"))
-    refused = await connect(served)
+    refused = await served.connect()
     assert await refused.reader.read() == b""
     await change(
         client, BROKER, "1", ("max.connections", DELETE, None), ("producer.id.expiration.ms", SET, "5")
@@ -1108,16 +1044,15 @@ async def test_what_is_looked_up_when_it_is_used_holds_at_once(serve: Serve, con
 
 
 async def test_a_stored_option_that_cannot_be_honoured_does_not_keep_the_broker_from_starting(
-    serve: Serve, connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, serve: Serve
 ) -> None:
-    served = await serve()
-    await make_topic(await connect(served), "t")
+    await (await served.connect()).make_topic("t")
     await served.stop()
     with closing(Catalog(tmp_path / "data" / CATALOG_FILE)) as catalog:
         catalog.set_broker_options("1", {"log.cleaner.threads": "3000", "log.segment.bytes": "5000"})
         catalog.set_options("t", {"retention.ms": "soon", "segment.ms": "7", "of.another.version": "1"})
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     for problem in (
         "log.cleaner.threads=3000: Value must be no more than 16",
         "topic=t, set or delete it: retention.ms=soon: ",
@@ -1135,36 +1070,32 @@ async def test_a_stored_option_that_cannot_be_honoured_does_not_keep_the_broker_
 
 
 async def test_a_change_that_the_catalogue_does_not_take_is_not_made(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
+    await client.make_topic("t")
 
     def full(*_: object) -> None:
         raise StorageError(f"no room: {errno.ENOSPC}")
 
     for method in ("set_options", "set_broker_options", "set_partitions"):
-        monkeypatch.setattr(served.broker.catalog, method, full)
+        monkeypatch.setattr(broker.catalog, method, full)
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert (await change(client, TOPIC, "t", ("retention.ms", SET, "1")))[0] == failed
     assert (await change(client, BROKER, "1", ("log.retention.ms", SET, "1")))[0] == failed
     assert (await grow(client, ("t", 3, None)))["t"][0] == failed
-    topic = served.broker.topics.by_name["t"]
-    assert (topic.options, len(topic.partitions), served.broker.config.topic.retention_ms) == (
+    topic = broker.topics.by_name["t"]
+    assert (topic.options, len(topic.partitions), broker.config.topic.retention_ms) == (
         {},
         1,
         TOPIC_OPTIONS["retention.ms"].default,
     )
-    assert not list(served.broker.logs.directory.glob("t-[12]"))
+    assert not list(broker.logs.directory.glob("t-[12]"))
 
 
 async def test_where_too_much_waits_to_be_changed_clients_are_told_to_ask_again(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
+    await client.make_topic("t")
     monkeypatch.setattr(Quota, "hold", lambda *_: None)
     throttled = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, TOO_MANY_WAIT)
     assert await grow(client, ("t", 3, None)) == {"t": throttled}
@@ -1177,14 +1108,12 @@ async def test_where_too_much_waits_to_be_changed_clients_are_told_to_ask_again(
 
 
 @versions(log_dirs.DESCRIBE_LOG_DIRS)
-async def test_describe_log_dirs(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", 2, segment_bytes="200")
-    await make_topic(client, "u")
+async def test_describe_log_dirs(broker: Broker, client: Client, version: int) -> None:
+    await client.make_topic("t", 2, segment_bytes="200")
+    await client.make_topic("u")
     for _ in range(3):
-        await produce(client, "t", records(b"x" * 100))
-    folder = served.broker.logs.directory
+        await client.produce("t", records(b"x" * 100))
+    folder = broker.logs.directory
 
     async def ask(*topics: tuple[str, list[int]], every: bool = False) -> Any:
         wanted = [log_dirs.DescribableLogDirTopic(topic=name, partitions=each) for name, each in topics]
@@ -1211,19 +1140,17 @@ async def test_describe_log_dirs(serve: Serve, connect: Connect, version: int) -
     assert await ask(("t", [0]), ("t", [1, 2])) == {("t", 0): size("t-0"), ("t", 1): 0}
 
 
-async def test_the_sizes_of_very_many_partitions_are_told(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_the_sizes_of_very_many_partitions_are_told(client: Client) -> None:
     for number in range(3):
-        await make_topic(client, f"t{number}", 400)
+        await client.make_topic(f"t{number}", 400)
     request = log_dirs.DescribeLogDirsRequest(topics=None)
     (found,) = (await client.ask(log_dirs.DESCRIBE_LOG_DIRS, 4, request)).results
     assert [len(topic.partitions) for topic in found.topics] == [400] * 3
 
 
 @versions(elect.ELECT_LEADERS)
-async def test_elect_leaders(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+async def test_elect_leaders(client: Client, version: int) -> None:
+    await client.make_topic("t")
 
     async def ask(asked: list[tuple[str, list[int]]] | None, kind: int = 0) -> Any:
         wanted = None
@@ -1249,9 +1176,8 @@ async def test_elect_leaders(serve: Serve, connect: Connect, version: int) -> No
 
 
 async def test_the_name_of_an_unknown_topic_is_not_repeated_for_each_of_its_partitions(
-    serve: Serve, connect: Connect
+    client: Client,
 ) -> None:
-    client = await connect(await serve())
     wanted = [elect.TopicPartitions(topic="x" * 10_000, partitions=list(range(1000)))]
     client.send(
         elect.ELECT_LEADERS,
@@ -1263,9 +1189,8 @@ async def test_the_name_of_an_unknown_topic_is_not_repeated_for_each_of_its_part
 
 
 @versions(reassign.ALTER_PARTITION_REASSIGNMENTS)
-async def test_alter_partition_reassignments(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+async def test_alter_partition_reassignments(client: Client, version: int) -> None:
+    await client.make_topic("t")
     wanted = [
         reassign.ReassignablePartition(partition_index=index, replicas=replicas)
         for index, replicas in ((0, [1]), (0, [2]), (0, [1, 2]), (0, []), (0, None), (1, [1]))
@@ -1282,25 +1207,21 @@ async def test_alter_partition_reassignments(serve: Serve, connect: Connect, ver
 
 
 @versions(reassignments.LIST_PARTITION_REASSIGNMENTS)
-async def test_list_partition_reassignments(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_list_partition_reassignments(client: Client, version: int) -> None:
     request = reassignments.ListPartitionReassignmentsRequest(topics=None)
     answer = await client.ask(reassignments.LIST_PARTITION_REASSIGNMENTS, version, request)
     assert (answer.error_code, answer.topics) == (NONE, [])
 
 
 @versions(producers.DESCRIBE_PRODUCERS)
-async def test_describe_producers(
-    serve: Serve, connect: Connect, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = await serve()
+async def test_describe_producers(served: Served, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     served.broker.clock.hold(T0 + 9)
-    client = await connect(served)
-    await make_topic(client, "t", 2)
+    client = await served.connect()
+    await client.make_topic("t", 2)
     for sequence in (0, 2):
         made = [Record(i, T0 + i, None, b"v") for i in range(2)]
         data = build_batch(made, producer_id=77, producer_epoch=3, base_sequence=sequence)
-        await produce(client, "t", memoryview(data))
+        await client.produce("t", memoryview(data))
 
     async def ask() -> Any:
         topics = [
@@ -1323,9 +1244,8 @@ async def test_describe_producers(
 
 
 @versions(resources.LIST_CONFIG_RESOURCES)
-async def test_list_config_resources(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+async def test_list_config_resources(client: Client, version: int) -> None:
+    await client.make_topic("t")
 
     async def ask(*types: int) -> Any:
         request = resources.ListConfigResourcesRequest(resource_types=list(types))
@@ -1344,11 +1264,10 @@ async def test_list_config_resources(serve: Serve, connect: Connect, version: in
 
 
 @versions(topic_partitions.DESCRIBE_TOPIC_PARTITIONS)
-async def test_describe_topic_partitions(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "b", 3)
-    await make_topic(client, "a", 2)
-    await make_topic(client, "__consumer_offsets")
+async def test_describe_topic_partitions(client: Client, version: int) -> None:
+    topic_id = await client.make_topic("b", 3)
+    await client.make_topic("a", 2)
+    await client.make_topic("__consumer_offsets")
 
     async def ask(names: list[str], limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
         request = topic_partitions.DescribeTopicPartitionsRequest(
@@ -1392,27 +1311,22 @@ async def test_describe_topic_partitions(serve: Serve, connect: Connect, version
         assert [topic.error_code for topic in (await ask(["b"], 1, cursor)).topics] == [
             ErrorCode.INVALID_REQUEST
         ]
-    everything = await client.ask(METADATA, 12, MetadataRequest(topics=None))
-    assert {topic.name for topic in everything.topics if topic.is_internal} == {"__consumer_offsets"}
-    missing = MetadataRequest(
-        topics=[MetadataRequestTopic(name="__transaction_state")], allow_auto_topic_creation=False
-    )
+    everything = await client.topics()
+    assert {name for name, topic in everything.items() if topic.is_internal} == {"__consumer_offsets"}
+    missing = metadata_request("__transaction_state", create=False)
     assert (await client.ask(METADATA, 12, missing)).topics[0].is_internal
 
 
-async def test_more_replicas_than_there_are_nodes_are_refused_or_taken_as_one(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_more_replicas_than_there_are_nodes_are_refused_or_taken_as_one(serve: Serve) -> None:
     async def ask(client: Client, name: str, replicas: int) -> Any:
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        request = create_request(creatable(name, 1, replicas=replicas))
         found = (await client.ask(CREATE_TOPICS, 7, request)).topics[0]
         return found.error_code, found.replication_factor
 
     served = await serve()
-    assert await ask(await connect(served), "t", 3) == (ErrorCode.INVALID_REPLICATION_FACTOR, -1)
+    assert await ask(await served.connect(), "t", 3) == (ErrorCode.INVALID_REPLICATION_FACTOR, -1)
     await served.stop()
-    client = await connect(await serve(tidelog_tolerate_replication_factor="true"))
+    client = await (await serve(tidelog_tolerate_replication_factor="true")).connect()
     assert await ask(client, "t", 3) == (NONE, 1)
     for replicas in (0, -2):
         assert await ask(client, "u", replicas) == (ErrorCode.INVALID_REPLICATION_FACTOR, -1)

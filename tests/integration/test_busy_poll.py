@@ -6,14 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Client, Served
 from tidelog.broker.net import busy_poll
 from tidelog.broker.net.busy_poll import MOST_SKIPPED, POLL_NS, BusyPoll
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-
-__all__ = ["connect", "serve"]  # fixtures
 
 TURN_NS = 5_000
 
@@ -103,10 +99,8 @@ def test_after_a_hit_misses_are_skipped_as_before(loop: Loop) -> None:
 
 
 async def test_each_request_of_a_client_keeps_the_loop_awake(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     kept: list[BusyPoll] = []
     monkeypatch.setattr(BusyPoll, "request_came", lambda poll: kept.append(poll))
     for number in range(3):
@@ -115,15 +109,10 @@ async def test_each_request_of_a_client_keeps_the_loop_awake(
 
 
 async def test_nobody_waits_for_a_request_of_a_client_that_waits_for_its_answer(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-    await client.ask(CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic]))
+    await client.make_topic("t")
     kept: list[BusyPoll] = []
     monkeypatch.setattr(BusyPoll, "request_came", lambda poll: kept.append(poll))
-    nothing = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
-    wanted = FetchRequest(max_wait_ms=10, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[nothing])])
-    await client.ask(FETCH, 11, wanted)
+    await client.fetch("t", max_wait_ms=10)
     assert not kept

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.integration.test_handlers import make_topic
 from tests.support.logs import batch, open_log
 from tests.support.paths import KAFKA_WRITTEN
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Client, log_of
+from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.compression import GZIP
-
-__all__ = ["connect", "serve"]  # fixtures
 
 AT = 1_700_000_000_000
 KAFKA_WRITTEN = KAFKA_WRITTEN / "m2-none-ct-0"
@@ -362,12 +360,10 @@ def test_I6_a_range_is_told_with_what_was_read_for_it(folder: Path) -> None:
     assert files_of(folder) == before
 
 
-async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
-    log = served.broker.topics.by_name["t"].partitions[0].log
-    served.broker.clock.hold(AT)  # else the broker takes what has expired
+async def test_a_broker_that_runs_is_not_disturbed(broker: Broker, client: Client) -> None:
+    await client.make_topic("t")
+    log = log_of(broker, "t")
+    broker.clock.hold(AT)  # else the broker takes what has expired
     for n in range(5):
         log.append(batch([AT + n, AT + n]), AT + n)
     folder = log.directory.parent
@@ -377,7 +373,7 @@ async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connec
     assert (found["offset"], found["end_offset"]) == (2, 6)
     (row,) = rows("retention t --data-dir", folder)
     assert (row["next_offset"], row["bytes"], row["rule"]) == (10, log.active.size, "retention.ms")
-    await make_topic(client, "later")
+    await client.make_topic("later")
     assert rows("retention later --data-dir", folder)
 
 

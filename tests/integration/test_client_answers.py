@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.builders import creatable, create_request, fetch_request
+from tests.support.served import Client, Serve, Served, log_of
 from tests.support.workload import damaged
 from tidelog.broker.handlers import describe_configs
 from tidelog.broker.running import Readers
@@ -16,9 +17,6 @@ from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.describe_configs import (
@@ -26,7 +24,7 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -34,38 +32,16 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from tidelog.protocol.messages.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from tidelog.protocol.records.build import Record, build_batch, read_records
-
-__all__ = ["connect", "serve"]  # fixtures
 
 T0 = 1_700_000_000_000
 NO_ID = bytes(16)
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def create(
-    client: Client, *names: str, timeout_ms: int = 20_000, validate_only: bool = False, **options: str
-) -> list[Any]:
-    configs = [
-        CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in options.items()
-    ]
-    topics = [
-        CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs) for name in names
-    ]
-    request = CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+async def create(client: Client, *names: str, timeout_ms: int = 20_000, **fields: bool) -> list[Any]:
+    request = create_request(*map(creatable, names), timeout_ms=timeout_ms, **fields)
     return list((await client.ask(CREATE_TOPICS, 7, request)).topics)
-
-
-async def created(client: Client, name: str, **options: str) -> bytes:
-    (topic,) = await create(client, name, **options)
-    assert topic.error_code == ErrorCode.NONE, topic.error_message
-    return bytes(topic.topic_id)
 
 
 async def delete(client: Client, *states: tuple[str | None, bytes], timeout_ms: int = 20_000) -> set[Any]:
@@ -78,27 +54,8 @@ async def delete(client: Client, *states: tuple[str | None, bytes], timeout_ms: 
     return answered
 
 
-async def topics(client: Client) -> set[str]:
-    return {row.name for row in (await client.ask(METADATA, 12, MetadataRequest(topics=None))).topics}
-
-
 async def produce(client: Client, data: bytes, version: int = 9, topic: str = "t") -> Any:
-    part = PartitionProduceData(index=0, records=memoryview(data))
-    wanted = TopicProduceData(name=topic, partition_data=[part])
-    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[wanted])
-    return (await client.ask(PRODUCE, version, request)).responses[0].partition_responses[0]
-
-
-async def fetch(client: Client, topic: str = "t") -> bytes:
-    return bytes((await fetched(client, topic)).records)
-
-
-async def fetched(client: Client, topic: str, version: int = 11) -> Any:
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[want])]
-    )
-    return (await client.ask(FETCH, version, request)).responses[0].partitions[0]
+    return await client.produce(topic, data, version=version)
 
 
 def records(count: int, **options: Any) -> bytes:
@@ -111,42 +68,36 @@ def records(count: int, **options: Any) -> bytes:
 @pytest.mark.parametrize("version", [12, 13])
 @pytest.mark.parametrize("name", ["", None, "another"])
 async def test_a_topic_is_found_by_its_id_whatever_name_comes_with_it(
-    serve: Serve, connect: Connect, version: int, name: str | None
+    client: Client, version: int, name: str | None
 ) -> None:
     """Java's describeTopics by id sends the name ""."""
-    client = await connect(await serve())
-    topic_id = await created(client, "t")
-    await created(client, "another")
+    topic_id = await client.make_topic("t")
+    await client.make_topic("another")
     asked = [MetadataRequestTopic(name=name, topic_id=id_) for id_ in (topic_id, b"?" * 16)]
     found, missing = (await client.ask(METADATA, version, MetadataRequest(topics=asked))).topics
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, "t", topic_id)
     assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, "")
     unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new", topic_id=b"?" * 16)])
     assert (await client.ask(METADATA, version, unknown)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    assert await topics(client) == {"t", "another"}
+    assert set(await client.topics()) == {"t", "another"}
 
 
-async def test_metadata_does_not_create_what_create_topics_would_refuse(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
-    await created(client, "a.b")
+async def test_metadata_does_not_create_what_create_topics_would_refuse(client: Client) -> None:
+    await client.make_topic("a.b")
     names = ["a_b", "__cluster_metadata", "c_d", "c.d"]
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
     for _ in range(2):
         rows = (await client.ask(METADATA, 12, request)).topics
         codes = {row.name: row.error_code for row in rows}
         assert codes == {"a_b": 17, "__cluster_metadata": GONE, "c_d": ErrorCode.NONE, "c.d": 17}
-    assert await topics(client) == {"a.b", "c_d"}
+    assert set(await client.topics()) == {"a.b", "c_d"}
 
 
 # CreateTopics
 
 
-async def test_names_that_are_one_in_metrics_are_17(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await created(client, "a.b_c")
+async def test_names_that_are_one_in_metrics_are_17(served: Served, client: Client, serve: Serve) -> None:
+    await client.make_topic("a.b_c")
     for validate_only in (True, False):
         for name in ("a_b.c", "a_b_c", "a.b.c"):
             (topic,) = await create(client, name, validate_only=validate_only)
@@ -158,28 +109,27 @@ async def test_names_that_are_one_in_metrics_are_17(serve: Serve, connect: Conne
         assert [row.error_code for row in both] == [0, 17, 0, 0]
     await delete(client, ("a.b_c", NO_ID))
     assert "a_b_c" not in served.broker.topics._by_metric_name
-    await created(client, "a_b.c")
+    await client.make_topic("a_b.c")
     await served.stop()
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     assert [row.error_code for row in await create(client, "a_b_c", "x_y")] == [17, 17]
 
 
-async def test_the_log_of_kafkas_controllers_is_42(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_the_log_of_kafkas_controllers_is_42(client: Client) -> None:
     names = ["__cluster_metadata", "__consumer_offsets", "__transaction_state"]
     answers = await create(client, *names)
     assert [row.error_code for row in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
-    assert await topics(client) == set(names[1:])
+    assert set(await client.topics()) == set(names[1:])
 
 
 async def test_options_without_effect_are_told_and_named_in_the_log(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     options = {"local_retention_ms": "-2", "remote_storage_enable": "false", "compression_type": "producer"}
     served = await serve()
-    client = await connect(served)
-    (row,) = await create(client, "t", min_cleanable_dirty_ratio="0.2", **options)
+    client = await served.connect()
+    row = await client.create("t", min_cleanable_dirty_ratio="0.2", **options)
     told = {config.name: (config.value, config.config_source) for config in row.configs}
     wanted = {"min.cleanable.dirty.ratio": ("0.2", 1), "local.retention.ms": ("-2", 1)}
     assert told.items() >= wanted.items()
@@ -187,16 +137,15 @@ async def test_options_without_effect_are_told_and_named_in_the_log(
     assert len(lines) == 1
     assert "topic=t option=local.retention.ms value=-2 reason=" in lines[0]
     await served.stop()
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(wanted))
     (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))).results
     assert {config.name: (config.value, config.config_source) for config in result.configs} == wanted
     assert [line for line in caplog.messages if line.startswith("option has no effect")] == lines
 
 
-async def test_what_is_named_again_and_again_is_described_once(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+async def test_what_is_named_again_and_again_is_described_once(client: Client) -> None:
+    await client.make_topic("t")
     some = [DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["segment.ms"])]
     whole = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -217,12 +166,12 @@ def described(name: str, *key_sets: list[str], kind: int = 2) -> DescribeConfigs
 
 
 async def test_a_description_is_bounded_in_bytes_and_says_so(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes first is answered, and what there is no room for refused without looking at it."""
     monkeypatch.setattr(describe_configs, "MOST_ANSWER_BYTES", 100_000)
-    client = await connect(await serve())
-    await created(client, "t", follower_replication_throttled_replicas="v" * 1000)
+    client = await (await serve()).connect()
+    await client.make_topic("t", follower_replication_throttled_replicas="v" * 1000)
     value = ["follower.replication.throttled.replicas"]
     sets = [[*value, str(number)] for number in range(200)]
     request = described("t", *sets)
@@ -238,10 +187,9 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
 
 
 async def test_what_a_description_takes_is_counted_as_what_it_takes_and_little_more(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+    await client.make_topic("t")
     for request in (described("t", []), DescribeConfigsRequest(resources=described("t", []).resources)):
         client.send(DESCRIBE_CONFIGS, 4, 1, request)
         size_bytes = len(await client.frame())
@@ -256,9 +204,8 @@ async def test_what_a_description_takes_is_counted_as_what_it_takes_and_little_m
 
 
 async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     times = 0
     describe = BrokerConfig.describe
 
@@ -276,9 +223,8 @@ async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
 
 @pytest.mark.parametrize(("topics", "thread"), [(1, "MainThread"), (30, "reader")])
 async def test_many_options_are_described_beside_the_event_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, topics: int, thread: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, topics: int, thread: str
 ) -> None:
-    client = await connect(await serve())
     threads = set()
     table = describe_configs._table
 
@@ -305,11 +251,8 @@ def test_what_was_not_described_when_the_broker_stops_says_so() -> None:
     assert [result.error_code for result in end.value.value.results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
-async def test_names_and_values_that_are_too_long_are_refused_in_few_words(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_names_and_values_that_are_too_long_are_refused_in_few_words(client: Client) -> None:
     """No message becomes longer than a string may be, which would end the connection."""
-    client = await connect(await serve())
     long = "\x00" * 32_000
     (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, described(long, [], kind=4))).results
     assert (result.error_code, result.resource_name) == (ErrorCode.INVALID_REQUEST, long)
@@ -318,38 +261,33 @@ async def test_names_and_values_that_are_too_long_are_refused_in_few_words(
         {"retention_ms": "1" * 32_700},
         {"x" * 32_700: "1"},
     ):
-        (topic,) = await create(client, "t", **options)
+        topic = await client.create("t", **options)
         assert topic.error_code == ErrorCode.INVALID_CONFIG
         assert "at most 1000" in topic.error_message
         assert len(topic.error_message) < 1200
 
 
-async def test_an_answer_describes_the_options_of_a_thousand_topics(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_an_answer_describes_the_options_of_a_thousand_topics(client: Client) -> None:
     results = await create(client, *(f"t{n}" for n in range(1002)), validate_only=True)
     told = [(result.error_code, bool(result.configs), result.topic_config_error_code) for result in results]
     assert told == 1000 * [(0, True, 0)] + 2 * [(0, False, 89)]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-async def test_what_has_not_begun_in_time_does_not_happen(
-    serve: Serve, connect: Connect, timeout_ms: int
-) -> None:
-    client = await connect(await serve())
-    topic_id = await created(client, "kept")
+async def test_what_has_not_begun_in_time_does_not_happen(client: Client, timeout_ms: int) -> None:
+    topic_id = await client.make_topic("kept")
     (late,) = await create(client, "late", timeout_ms=timeout_ms)
     assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
     timed_out = await delete(client, ("kept", NO_ID), timeout_ms=timeout_ms)
     assert timed_out == {("kept", topic_id, ErrorCode.REQUEST_TIMED_OUT)}
-    assert await topics(client) == {"kept"}
+    assert set(await client.topics()) == {"kept"}
 
 
 # DeleteTopics
 
 
-async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    ids = {name: await created(client, name) for name in "abcd"}
+async def test_a_topic_that_several_entries_mean_is_not_deleted(client: Client) -> None:
+    ids = {name: await client.make_topic(name) for name in "abcd"}
     bad = ErrorCode.INVALID_REQUEST
     assert await delete(client, ("a", NO_ID), ("a", NO_ID), ("a", NO_ID)) == {("a", NO_ID, bad)}
     assert await delete(client, (None, ids["b"]), (None, ids["b"])) == {(None, ids["b"], bad)}
@@ -357,7 +295,7 @@ async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, co
     assert await delete(client, ("c", ids["c"])) == {("c", ids["c"], bad)}
     assert await delete(client, (None, NO_ID), (None, NO_ID)) == {(None, NO_ID, bad)}
     assert await delete(client, ("no", NO_ID), ("no", NO_ID)) == {("no", NO_ID, bad)}
-    assert await topics(client) == set("abcd")
+    assert set(await client.topics()) == set("abcd")
     mixed = ("a", ids["a"]), (None, NO_ID), ("b", NO_ID), ("c", NO_ID), ("c", NO_ID), ("a", NO_ID)
     assert await delete(client, *mixed, (None, ids["d"])) == {
         ("a", ids["a"], bad),
@@ -367,29 +305,25 @@ async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, co
         ("a", ids["a"], ErrorCode.NONE),
         ("d", ids["d"], ErrorCode.NONE),
     }
-    assert await topics(client) == {"c"}
+    assert set(await client.topics()) == {"c"}
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-async def test_a_topic_that_is_named_twice_is_not_deleted(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    client = await connect(await serve())
+async def test_a_topic_that_is_named_twice_is_not_deleted(client: Client, version: int) -> None:
     for name in "ab":
-        await created(client, name)
+        await client.make_topic(name)
     request = DeleteTopicsRequest(topic_names=["a", "a", "b"], timeout_ms=20_000)
     rows = (await client.ask(DELETE_TOPICS, version, request)).responses
     assert {(row.name, row.error_code) for row in rows} == {("a", ErrorCode.INVALID_REQUEST), ("b", 0)}
-    assert await topics(client) == {"a"}
+    assert set(await client.topics()) == {"a"}
 
 
 # Produce
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+async def test_zstd_is_76_before_version_7(client: Client, version: int) -> None:
+    await client.make_topic("t")
     for _ in range(2):
         assert (await produce(client, records(2, codec=3), version)).error_code == ErrorCode.NONE
         answer = await produce(client, records(2, codec=4), version)
@@ -403,16 +337,15 @@ async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, versi
 
 @pytest.mark.parametrize("version", range(4, 13))
 async def test_a_topic_that_is_kept_as_zstd_is_76_to_a_fetch_before_version_10(
-    serve: Serve, connect: Connect, version: int
+    client: Client, version: int
 ) -> None:
     """As in Kafka; what a producer has sent as zstd leaves as it is."""
-    client = await connect(await serve())
     for topic, codec in (("kept", "zstd"), ("t", "producer")):
-        await created(client, topic, compression_type=codec)
+        await client.make_topic(topic, compression_type=codec)
         assert (await produce(client, records(2, codec=4), topic=topic)).error_code == ErrorCode.NONE
     for _ in range(2):
-        assert (await fetched(client, "t", version)).error_code == ErrorCode.NONE
-        part = await fetched(client, "kept", version)
+        assert (await client.fetch("t", version=version)).error_code == ErrorCode.NONE
+        part = await client.fetch("kept", version=version)
         if version < 10:
             assert (part.error_code, part.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 2)
             assert not part.records
@@ -422,11 +355,8 @@ async def test_a_topic_that_is_kept_as_zstd_is_76_to_a_fetch_before_version_10(
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-async def test_a_refusal_names_the_records_that_are_to_blame(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    client = await connect(await serve())
-    await created(client, "t", message_timestamp_before_max_ms="1000000000000")
+async def test_a_refusal_names_the_records_that_are_to_blame(client: Client, version: int) -> None:
+    await client.make_topic("t", message_timestamp_before_max_ms="1000000000000")
     times = [T0, 1 << 52, T0, -1, 5, 1 << 53]
     data = build_batch([Record(n, time, None, b"v") for n, time in enumerate(times)])
     for _ in range(2):
@@ -445,9 +375,8 @@ async def test_a_refusal_names_the_records_that_are_to_blame(
         assert f"record 5 has timestamp {1 << 53}" in answer.error_message
 
 
-async def test_a_refusal_of_the_batch_blames_no_record(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+async def test_a_refusal_of_the_batch_blames_no_record(client: Client) -> None:
+    await client.make_topic("t")
     answer = await produce(client, records(3)[:-1])
     assert (answer.error_code, answer.record_errors) == (ErrorCode.CORRUPT_MESSAGE, [])
     answer = await produce(client, damaged(records(3), record_count=2, last_offset_delta=1))
@@ -455,9 +384,8 @@ async def test_a_refusal_of_the_batch_blames_no_record(serve: Serve, connect: Co
     assert answer.error_message
 
 
-async def test_a_record_that_is_malformed_is_named(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+async def test_a_record_that_is_malformed_is_named(client: Client) -> None:
+    await client.make_topic("t")
     data = bytearray(records(3))
     data[61 + 2 * ((len(data) - 61) // 3) + 3] += 2  # the last record's offset delta
     answer = await produce(client, damaged(bytes(data)))
@@ -467,9 +395,8 @@ async def test_a_record_that_is_malformed_is_named(serve: Serve, connect: Connec
     assert "offset delta does not follow" in row.batch_index_error_message
 
 
-async def test_the_records_that_are_named_are_bounded(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await created(client, "t")
+async def test_the_records_that_are_named_are_bounded(client: Client) -> None:
+    await client.make_topic("t")
     for count, named in ((5000, 100), (20_000, 1)):
         bad = build_batch([Record(n, (1 << 52) - n, None, None) for n in range(count)], codec=1)
         answer = await produce(client, bad)
@@ -478,14 +405,13 @@ async def test_the_records_that_are_named_are_bounded(serve: Serve, connect: Con
 
 
 @pytest.mark.parametrize("codec", range(5))
-async def test_C16_a_producers_base_offset_is_overwritten(serve: Serve, connect: Connect, codec: int) -> None:
+async def test_C16_a_producers_base_offset_is_overwritten(client: Client, codec: int) -> None:
     """Kafka refuses one that is not 0, whatever the codec."""
-    client = await connect(await serve())
-    await created(client, "t")
+    await client.make_topic("t")
     for number, base in enumerate((0, 7, -1, 2**63 - 1, -(2**63))):
         answer = await produce(client, damaged(records(2, codec=codec), base_offset=base))
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number * 2)
-    stored, offsets = await fetch(client), []
+    stored, offsets = await client.fetched("t"), []
     while stored:
         size = 12 + int.from_bytes(stored[8:12], "big")
         offsets += [record.offset for record in read_records(stored[:size])]
@@ -493,22 +419,14 @@ async def test_C16_a_producers_base_offset_is_overwritten(serve: Serve, connect:
     assert offsets == list(range(10))
 
 
-async def test_a_fetch_waits_for_bytes_as_they_are_stored(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client, waiting = await connect(served), await connect(served)
-    await created(client, "t", compression_type="uncompressed")
+async def test_a_fetch_waits_for_bytes_as_they_are_stored(served: Served) -> None:
+    client, waiting = await served.connect(), await served.connect()
+    await client.make_topic("t", compression_type="uncompressed")
     data = build_batch([Record(0, T0, None, b"v" * 100_000)], codec=4)
     assert len(data) < 1000
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    parked = FetchRequest(
-        max_wait_ms=600_000,
-        min_bytes=100_000,
-        max_bytes=1 << 20,
-        topics=[FetchTopic(topic="t", partitions=[want])],
-    )
-    waiting.send(FETCH, 11, 1, parked)
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000, min_bytes=100_000))
     while not served.broker.parked:
-        await topics(client)
+        await client.topics()
     assert (await produce(client, data)).error_code == ErrorCode.NONE
     _, response = await waiting.receive(FETCH, 11)
     assert len(response.responses[0].partitions[0].records) > 100_000
@@ -518,12 +436,12 @@ async def test_a_fetch_waits_for_bytes_as_they_are_stored(serve: Serve, connect:
 
 
 async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the largest lies before the log's start every batch behind it is looked at."""
     served = await serve(log_retention_ms="-1")
-    client = await connect(served)
-    await created(client, "t")
+    client = await served.connect()
+    await client.make_topic("t")
     for time in (T0 + 9, T0 + 3, T0 + 5):
         await produce(client, build_batch([Record(0, time, None, b"v")]))
     jobs: list[int] = []
@@ -536,24 +454,20 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
     monkeypatch.setattr(Readers, "put", counted)
 
     async def ask() -> tuple[int, int, int]:
-        want = ListOffsetsPartition(partition_index=0, timestamp=-3)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
-        answer = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions[0]
+        answer = await client.list_offsets("t", -3)
         return answer.error_code, answer.timestamp, answer.offset
 
     assert await ask() == (0, T0 + 9, 0)
     assert not jobs
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     with log.lock:
         log.log_start_offset = 1
     assert await ask() == (0, T0 + 5, 2)
     assert jobs
 
 
-async def test_a_partition_that_is_searched_twice_is_answered_once_and_refused(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve(num_partitions="2"))
+async def test_a_partition_that_is_searched_twice_is_answered_once_and_refused(serve: Serve) -> None:
+    client = await (await serve(num_partitions="2")).connect()
     await client.make_topic("u")
     twice = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="u", partitions=twice)])

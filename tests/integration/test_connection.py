@@ -7,43 +7,26 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.served import Connect, Serve, connect, serve, until
+from tests.support.builders import fetch_request, produce_request, records
+from tests.support.served import Client, Serve, Served, log_of, until
+from tidelog.broker.broker import Broker
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.net import pending
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
     ProduceRequest,
-    TopicProduceData,
 )
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.durability import Durability
 from tidelog.storage.log import Log
 
 ACKS_ALL = -1
 
-__all__ = ["connect", "serve"]  # fixtures
-
 
 def produce(topic: str, value: bytes, acks: int = ACKS_ALL) -> ProduceRequest:
-    records = build_batch([Record(0, 1_700_000_000_000, None, value, ())], base_offset=0)
-    data = PartitionProduceData(index=0, records=memoryview(records))
-    return ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-
-
-def fetch(topic: str, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
-    )
+    return produce_request(topic, records(value), acks=acks)
 
 
 def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
@@ -61,10 +44,8 @@ def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callab
 
 
 async def test_answers_leave_in_the_order_of_the_requests(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
     client.send(PRODUCE, 9, 100, produce("t", b"waits for the disk"))
@@ -83,10 +64,9 @@ async def test_answers_leave_in_the_order_of_the_requests(
 
 
 async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    slow, quick = await connect(served), await connect(served)
+    slow, quick = await served.connect(), await served.connect()
     await slow.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
     slow.send(PRODUCE, 9, 1, produce("t", b"waits"))
@@ -98,18 +78,18 @@ async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
 
 
 async def test_requests_in_flight_are_bounded_and_none_is_lost(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 10)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
     for number in range(100):
         client.send(PRODUCE, 9, number, produce("t", b"%d" % number))
     await asyncio.wait_for(entered.wait(), 20)
-    log = served.broker.topics.by_name["t"].partitions[0].log
-    other = await connect(served)
+    log = log_of(served.broker, "t")
+    other = await served.connect()
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert log.log_end_offset <= 10
     let_through()
@@ -120,18 +100,18 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
 
 
 async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
     served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
     request = produce("t", b"one of five")
     request.topic_data[0].partition_data *= 5
     for number in range(6):
         client.send(PRODUCE, 9, number, request)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     await asyncio.wait_for(until(lambda: log.log_end_offset >= 10), 20)
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     await asyncio.wait_for(entered.wait(), 20)
@@ -142,16 +122,14 @@ async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about
 
 
 async def test_who_does_not_read_answers_is_not_served_on(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     await client.ask(PRODUCE, 9, produce("t", b"x" * 900_000))
     for number in range(60):
-        client.send(FETCH, 11, number, fetch("t", 0))
+        client.send(FETCH, 11, number, fetch_request("t", 0))
     connection = served.connection_of(client)
-    other = await connect(served)
+    other = await served.connect()
     while not connection._sender.is_full:
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert connection._reading.reasons
@@ -161,9 +139,7 @@ async def test_who_does_not_read_answers_is_not_served_on(
         assert len(response.responses[0].partitions[0].records) > 900_000
 
 
-async def test_frames_of_every_size_arrive_whole_however_they_are_cut(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_frames_of_every_size_arrive_whole_however_they_are_cut(client: Client) -> None:
     await client.make_topic("t")
     sizes = [0, 1, 100, 16_200, 16_384, 16_500, 70_000, 5, 400_000, 3]
     frames = b"".join(
@@ -176,13 +152,12 @@ async def test_frames_of_every_size_arrive_whole_however_they_are_cut(serve: Ser
     for number in range(len(sizes)):
         correlation_id, response = await client.receive(PRODUCE, 9)
         assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
-    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=1 << 24))
+    response = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=1 << 24))
     records = bytes(response.responses[0].partitions[0].records)
     assert all(bytes([number]) * size in records for number, size in enumerate(sizes))
 
 
-async def test_a_frame_that_is_cut_into_single_bytes_is_served(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_frame_that_is_cut_into_single_bytes_is_served(client: Client) -> None:
     for byte in encode_request(API_VERSIONS, 2, 7, "c", ApiVersionsRequest()):
         client.writer.write(bytes([byte]))
         await client.writer.drain()
@@ -191,19 +166,19 @@ async def test_a_frame_that_is_cut_into_single_bytes_is_served(serve: Serve, con
 
 @pytest.mark.parametrize("size", [-1, 0, 5, 5_000])
 async def test_a_frame_of_a_size_that_cannot_be_ends_the_connection_at_once(
-    serve: Serve, connect: Connect, size: int, caplog: pytest.LogCaptureFixture
+    serve: Serve, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve(socket_request_max_bytes="4096", queued_max_request_bytes="8192")
-    client = await connect(served)
+    client = await served.connect()
     client.writer.write(size.to_bytes(4, "big", signed=True) + bytes(5))
     assert await asyncio.wait_for(client.reader.read(), 20) == b""
     assert "connection closed" in caplog.text
-    await (await connect(served)).ask(API_VERSIONS, 2, ApiVersionsRequest())
+    await (await served.connect()).ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
-async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: Connect) -> None:
+async def test_large_frames_wait_for_one_anothers_memory(serve: Serve) -> None:
     served = await serve(socket_request_max_bytes="1000000", queued_max_request_bytes="1000000")
-    clients = [await connect(served) for _ in range(5)]
+    clients = [await served.connect() for _ in range(5)]
     await clients[0].make_topic("t")
     frame = encode_request(PRODUCE, 9, 1, "c", produce("t", b"x" * 600_000, acks=1))
     for client in clients:
@@ -217,56 +192,56 @@ async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: 
 
 
 async def test_one_connection_too_many_is_closed_and_the_others_go_on(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve(max_connections="2")
-    first, second = await connect(served), await connect(served)
+    first, second = await served.connect(), await served.connect()
     for client in (first, second):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    third = await connect(served)
+    third = await served.connect()
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(third.frame(), 20)
     assert "max.connections=2 reached" in caplog.text
     second.writer.close()
     await until(lambda: len(served.server.connections) == 1)
-    fourth = await connect(served)
+    fourth = await served.connect()
     for client in (first, fourth):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
 async def test_connections_leave_descriptors_for_files(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(max_connections=str((1 << 31) - 1))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
-    clients = [await connect(served) for _ in range(3)]
+    clients = [await served.connect() for _ in range(3)]
     for client in clients:
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    one_more = await connect(served)
+    one_more = await served.connect()
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(one_more.frame(), 20)
     assert "3 connections, three quarters of the files that the broker may open" in caplog.text
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    await (await connect(served)).ask(API_VERSIONS, 2, ApiVersionsRequest())
+    await (await served.connect()).ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
-async def test_connections_per_address_are_bounded(serve: Serve, connect: Connect) -> None:
+async def test_connections_per_address_are_bounded(serve: Serve) -> None:
     served = await serve(max_connections_per_ip="1")
-    first = await connect(served)
+    first = await served.connect()
     await first.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    second = await connect(served)
+    second = await served.connect()
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(second.frame(), 20)
     for _ in range(2):  # who leaves makes room for the next
         first.writer.close()
         await until(lambda: not served.server.connections)
-        first = await connect(served)
+        first = await served.connect()
         await first.ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
-async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Serve, connect: Connect) -> None:
+async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Serve) -> None:
     served = await serve(connections_max_idle_ms="300")
-    silent, talking = await connect(served), await connect(served)
+    silent, talking = await served.connect(), await served.connect()
     end_of_silent = asyncio.create_task(silent.reader.read())
     while not end_of_silent.done():
         await talking.ask(API_VERSIONS, 2, ApiVersionsRequest())
@@ -274,14 +249,11 @@ async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Ser
     await talking.ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
-async def test_a_stop_answers_what_is_owed(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = await serve()
-    producer, consumer = await connect(served), await connect(served)
+async def test_a_stop_answers_what_is_owed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer, consumer = await served.connect(), await served.connect()
     await producer.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
-    consumer.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
+    consumer.send(FETCH, 11, 5, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: bool(served.broker.parked))
     producer.send(PRODUCE, 9, 6, produce("t", b"x"))
     await asyncio.wait_for(entered.wait(), 20)
@@ -293,22 +265,19 @@ async def test_a_stop_answers_what_is_owed(
     assert await producer.reader.read() == b""
 
 
-async def test_a_client_that_leaves_takes_its_parked_fetch_with_it(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_a_client_that_leaves_takes_its_parked_fetch_with_it(broker: Broker, client: Client) -> None:
     await client.make_topic("t")
-    client.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
-    await until(lambda: bool(served.broker.parked))
+    client.send(FETCH, 11, 5, fetch_request("t", 0, max_wait_ms=600_000))
+    await until(lambda: bool(broker.parked))
     client.writer.close()
-    await until(lambda: not served.broker.parked)
-    assert not served.broker.topics.by_name["t"].partitions[0].waiters.count
+    await until(lambda: not broker.parked)
+    assert not broker.topics.by_name["t"].partitions[0].waiters.count
 
 
 async def test_our_own_fault_ends_one_connection_and_says_everything(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
 
     def broken(*_arguments: object) -> None:

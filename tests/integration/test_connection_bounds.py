@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import fetch, hold_flushes, produce
+from tests.integration.test_connection import hold_flushes, produce
+from tests.support.builders import fetch_request
 from tests.support.running import run
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import answers, dispatch
 from tidelog.broker.answers import AT_ONCE_BYTES, Later, NotAnswered, Streamed, answer_of
+from tidelog.broker.broker import Broker
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
@@ -52,8 +54,6 @@ from tidelog.protocol.messages.produce import (
 from tidelog.storage.files import File, FileSlice
 from tidelog.storage.log import Log
 
-__all__ = ["connect", "serve"]
-
 MIB = 1 << 20
 READER = "reader"
 
@@ -74,10 +74,9 @@ def names(count: int) -> MetadataRequest:
 
 
 async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await filled(served, client)
     reads: list[int] = []
     read = Log.read
@@ -85,7 +84,8 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
         Log, "read", lambda log, offset, *rest, **how: reads.append(offset) or read(log, offset, *rest, **how)
     )
     packet = b"".join(
-        encode_request(FETCH, 11, number, "test", fetch("t", 0, max_bytes=50 * MIB)) for number in range(20)
+        encode_request(FETCH, 11, number, "test", fetch_request("t", 0, max_bytes=50 * MIB))
+        for number in range(20)
     )
     client.writer.write(packet)
     await until(lambda: bool(served.connection_of(client)._reading.reasons))
@@ -106,11 +106,11 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
 
 @pytest.mark.parametrize("partitions", [1, 10])
 async def test_small_answers_to_one_packet_leave_in_several_turns_and_in_few_parts(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, partitions: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     monkeypatch.setattr(connections, "BRIEF_S", 60)  # what is counted here is bytes, not time
     served = await serve(num_partitions=str(partitions))
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     size = 60_000 // partitions
     for index in range(partitions):
@@ -142,16 +142,14 @@ async def test_small_answers_to_one_packet_leave_in_several_turns_and_in_few_par
 
 
 async def test_answers_behind_one_that_is_owed_count_too(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await filled(served, client, 1)
     entered, let_through = hold_flushes(monkeypatch)
     client.send(PRODUCE, 9, 0, produce("t", b"waits for the disk"))
     await asyncio.wait_for(entered.wait(), 20)
     for number in range(1, 60):
-        client.send(FETCH, 11, number, fetch("t", 0))
+        client.send(FETCH, 11, number, fetch_request("t", 0))
     connection = served.connection_of(client)
     await until(lambda: bool(connection._reading.reasons))
     assert len(connection._pending.answers) <= 4
@@ -165,17 +163,16 @@ async def test_answers_behind_one_that_is_owed_count_too(
 
 @pytest.mark.parametrize("are_ready_together", [False, True])
 async def test_answers_of_parked_fetches_are_read_when_they_can_leave(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, are_ready_together: bool
+    served: Served, monkeypatch: pytest.MonkeyPatch, are_ready_together: bool
 ) -> None:
     """One by one, or all at once because the answer before them comes last."""
-    served = await serve()
-    client, producer = await connect(served), await connect(served)
+    client, producer = await served.connect(), await served.connect()
     await client.make_topic("first")
     await client.make_topic("t")
     count, value_bytes = 300, 60_000
-    client.send(FETCH, 11, 0, fetch("first", 0, max_wait_ms=600_000))
+    client.send(FETCH, 11, 0, fetch_request("first", 0, max_wait_ms=600_000))
     for number in range(count):
-        client.send(FETCH, 11, 1 + number, fetch("t", 0, max_wait_ms=600_000))
+        client.send(FETCH, 11, 1 + number, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1 + count)
     its_socket = served.connection_of(client)._transport.get_extra_info("socket")
     its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # else the kernel may take all of it
@@ -199,13 +196,12 @@ async def test_answers_of_parked_fetches_are_read_when_they_can_leave(
 
 @pytest.mark.parametrize("times", [1, 4])
 async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, times: int
+    served: Served, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    served = await serve()
-    client, producer = await connect(served), await connect(served)
+    client, producer = await served.connect(), await served.connect()
     await client.make_topic("t")
     for number in range(times):
-        client.send(FETCH, 11, number, fetch("t", 0, max_wait_ms=600_000))
+        client.send(FETCH, 11, number, fetch_request("t", 0, max_wait_ms=600_000))
     client.send(API_VERSIONS, 2, times, ApiVersionsRequest())
     await until(lambda: len(served.broker.parked) == times)
     monkeypatch.setattr(FileSlice, "read_nowait", lambda _: None)
@@ -220,16 +216,14 @@ async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("partition_bytes", [50 * MIB, 1_000_000])
 async def test_large_answers_come_whole_whether_in_memory_or_not(
-    serve: Serve,
-    connect: Connect,
+    served: Served,
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
     is_warm: bool,
     partition_bytes: int,
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await filled(served, client)
-    expected = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes))
+    expected = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes))
     threads = set()
     pread = File.pread
 
@@ -242,29 +236,25 @@ async def test_large_answers_come_whole_whether_in_memory_or_not(
     if not is_warm:
         monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     for _ in range(5):
-        assert await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes)) == expected
+        assert await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes)) == expected
     assert threads == (set() if is_warm else {READER})
 
 
-async def test_small_answers_behind_a_large_one_keep_their_place(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_small_answers_behind_a_large_one_keep_their_place(served: Served, client: Client) -> None:
     await filled(served, client)
     for number in range(30):
         if number % 3:
             client.send(API_VERSIONS, 2, number, ApiVersionsRequest())
         else:
-            client.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+            client.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     for number in range(30):
         api, version = (API_VERSIONS, 2) if number % 3 else (FETCH, 11)
         assert (await client.receive(api, version))[0] == number
 
 
 async def test_what_was_to_be_sent_stays_where_the_client_has_ceased_to_read_meanwhile(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection = served.connection_of(client)
     sending = connection._sender
@@ -279,10 +269,8 @@ async def test_what_was_to_be_sent_stays_where_the_client_has_ceased_to_read_mea
 
 
 async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_their_place(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await filled(served, client)
     begun, gate, pread = threading.Event(), threading.Event(), File.pread
 
@@ -293,7 +281,9 @@ async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_th
 
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     monkeypatch.setattr(File, "pread", held)
-    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    client.send(
+        FETCH, 11, 0, fetch_request("t", 0, max_bytes=1000)
+    )  # a batch of 900 KB: less than stops the taking
     await asyncio.to_thread(begun.wait, 20)
     behind = served.connection_of(client)._sender
     for number in range(1, 4):
@@ -307,10 +297,8 @@ async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_th
 
 
 async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_nothing(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await filled(served, client)
     begun, gate, pread = threading.Event(), threading.Event(), File.pread
 
@@ -321,7 +309,9 @@ async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_noth
 
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     monkeypatch.setattr(File, "pread", held)
-    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    client.send(
+        FETCH, 11, 0, fetch_request("t", 0, max_bytes=1000)
+    )  # a batch of 900 KB: less than stops the taking
     await asyncio.to_thread(begun.wait, 20)
     connection = served.connection_of(client)
     left = connection._sender
@@ -337,15 +327,13 @@ async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_noth
 @pytest.mark.parametrize("how", ["an error", "too few bytes"])
 @pytest.mark.parametrize("is_warm", [True, False])
 async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_says_why(
-    serve: Serve,
-    connect: Connect,
+    served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     how: str,
     is_warm: bool,
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await filled(served, client)
 
     def bad(_file: File, count: int, position: int) -> bytes | None:
@@ -360,7 +348,7 @@ async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_
         how == "too few bytes" or not is_warm
     )  # what is in memory is there to its end, or counts as not there
     monkeypatch.setattr(File, "read_nowait", (lambda *_: None) if cold else bad)
-    client.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
+    client.send(FETCH, 11, 1, fetch_request("t", 0, max_bytes=50 * MIB))
     client.send(API_VERSIONS, 2, 2, ApiVersionsRequest())
     received = await asyncio.wait_for(client.reader.read(), 20)
     assert int.from_bytes(received[:4], "big") > 4 * 900_000 > len(received)
@@ -373,10 +361,10 @@ async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_
 
 @pytest.mark.parametrize("is_warm", [True, False])
 async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_lost(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, is_warm: bool
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, is_warm: bool
 ) -> None:
     served = await serve(queued_max_response_bytes=str(MIB))
-    deaf, client = await connect(served), await connect(served)
+    deaf, client = await served.connect(), await served.connect()
     await filled(served, client)
     others = served.connection_of(client).session
     served.broker.queued_answers.add(others, MIB)
@@ -390,8 +378,8 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
     monkeypatch.setattr(FileSlice, "first", noted)
     if not is_warm:
         monkeypatch.setattr(File, "read_nowait", lambda *_: None)
-    deaf.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
-    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=50 * MIB))
+    deaf.send(FETCH, 11, 1, fetch_request("t", 0, max_bytes=50 * MIB))
+    response = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=50 * MIB))
     assert len(response.responses[0].partitions[0].records) > 4 * 900_000
     assert max(asked) <= sender.SMALL_PIECE_BYTES
     served.broker.queued_answers.add(others, -MIB)
@@ -399,10 +387,8 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
     assert served.broker.queued_answers.total_bytes == 0
 
 
-async def test_an_answer_of_very_many_parts_leaves_whole(serve: Serve, connect: Connect) -> None:
+async def test_an_answer_of_very_many_parts_leaves_whole(client: Client) -> None:
     """More than the 1024 that one writev takes, to a client that does not take them at once."""
-    served = await serve()
-    client = await connect(served)
     partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(900)]
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=f"t{n}", partitions=partitions) for n in range(4)]
@@ -417,36 +403,32 @@ async def test_an_answer_of_very_many_parts_leaves_whole(serve: Serve, connect: 
 
 
 async def test_a_stop_does_not_wait_for_who_does_not_read(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "UNREAD_TIMEOUT_S", 0.1)
     served = await serve()
-    deaf = await connect(served)
+    deaf = await served.connect()
     await filled(served, deaf)
     for number in range(10):
-        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+        deaf.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     await until(lambda: served.connection_of(deaf)._sender.is_paused)
     await served.stop()
     assert "answers that were not read" in caplog.text
 
 
-async def test_a_silent_client_that_does_not_read_is_closed_in_the_end(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_silent_client_that_does_not_read_is_closed_in_the_end(serve: Serve) -> None:
     served = await serve(connections_max_idle_ms="200")
-    deaf = await connect(served)
+    deaf = await served.connect()
     await filled(served, deaf)
     for number in range(10):
-        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+        deaf.send(FETCH, 11, number, fetch_request("t", 0, max_bytes=50 * MIB))
     await until(lambda: not served.server.connections)
     assert served.broker.queued_answers.total_bytes == 0
 
 
 async def test_a_write_that_fails_for_another_reason_than_the_client_is_logged(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection = served.connection_of(client)
     caplog.set_level(logging.DEBUG)
@@ -462,10 +444,9 @@ async def test_a_write_that_fails_for_another_reason_than_the_client_is_logged(
 
 
 async def test_a_packet_full_of_requests_leaves_others_their_turn(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    busy, other = await connect(served), await connect(served)
+    busy, other = await served.connect(), await served.connect()
     for client in (busy, other):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
@@ -485,10 +466,9 @@ async def test_a_packet_full_of_requests_leaves_others_their_turn(
 
 
 async def test_a_produce_of_very_many_batches_leaves_others_their_turn(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
     monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
     records = produce("t", b"x").topic_data[0].partition_data[0].records
@@ -496,7 +476,7 @@ async def test_a_produce_of_very_many_batches_leaves_others_their_turn(
     topics = [TopicProduceData(name="t", partition_data=batches)]
     client.send(PRODUCE, 9, 7, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
     client.send(PRODUCE, 9, 8, produce("t", b"behind", acks=1))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     await until(lambda: log.log_end_offset > 0)
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert log.log_end_offset < 300
@@ -525,13 +505,11 @@ def decoded_by(monkeypatch: pytest.MonkeyPatch, key_version: int) -> list[str]:
 
 
 async def test_a_large_request_is_served_elsewhere_and_those_behind_it_wait(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     threads = decoded_by(monkeypatch, 3 << 16 | 9)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     many = names(20_000)
     for number in range(3):
         client.send(METADATA, 9, 10 + number, many)
@@ -547,12 +525,12 @@ async def test_a_large_request_is_served_elsewhere_and_those_behind_it_wait(
 
 
 async def test_the_bytes_of_a_request_that_is_decoded_elsewhere_stay_its_own(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes after it, in the same packet, takes its place in the buffer before it is decoded."""
     monkeypatch.setattr(dispatch, "MOST_ELEMENTS", 10)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     gate = threading.Event()
     for number in range(2):
         run(served.broker, lambda: gate.wait(20), str(number))
@@ -570,9 +548,8 @@ async def test_the_bytes_of_a_request_that_is_decoded_elsewhere_stay_its_own(
 
 
 async def test_every_request_passes_the_gate_on_the_loop_wherever_it_was_decoded(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     gate, passed = dispatch.gate, []
 
     def note(session: Session, route: Any, request: Any) -> Any:
@@ -587,10 +564,8 @@ async def test_every_request_passes_the_gate_on_the_loop_wherever_it_was_decoded
 
 @pytest.mark.parametrize("count", [10, 4000])
 async def test_what_is_decoded_elsewhere_depends_on_elements_and_not_on_records(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+    client: Client, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     threads = decoded_by(monkeypatch, 0 << 16 | 9)
     records = produce("t", bytes(400_000)).topic_data[0].partition_data[0].records
@@ -608,10 +583,9 @@ async def test_what_is_decoded_elsewhere_depends_on_elements_and_not_on_records(
 
 
 async def test_a_large_request_that_is_malformed_ends_its_connection_as_a_small_one_does(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     whole = encode_request(METADATA, 9, 1, "test", names(20_000))
     cut = (len(whole) - 4 - 1000).to_bytes(4, "big") + whole[4:-1000]
     client.writer.write(cut)
@@ -639,10 +613,10 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("wide")
-async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, connect: Connect) -> None:
+async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve) -> None:
     """And so what its own connection asks for next is served meanwhile."""
     served = await serve(num_partitions="41")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     client.send(FETCH, 11, 1, wide_fetch(40, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
@@ -658,9 +632,9 @@ async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, 
 
 
 @pytest.mark.usefixtures("wide")
-async def test_a_client_that_leaves_takes_its_wide_fetch_with_it(serve: Serve, connect: Connect) -> None:
+async def test_a_client_that_leaves_takes_its_wide_fetch_with_it(serve: Serve) -> None:
     served = await serve(num_partitions="41")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     client.send(FETCH, 11, 1, wide_fetch(40, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
@@ -668,11 +642,9 @@ async def test_a_client_that_leaves_takes_its_wide_fetch_with_it(serve: Serve, c
     await until(lambda: not served.broker.parked)
 
 
-async def test_a_partition_that_is_named_again_is_fetched_once_as_the_last_entry_says(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_partition_that_is_named_again_is_fetched_once_as_the_last_entry_says(serve: Serve) -> None:
     served = await serve(num_partitions="3")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     for value in (b"first", b"second"):
         await client.ask(PRODUCE, 9, produce("t", value, acks=1))
@@ -699,10 +671,8 @@ async def test_a_partition_that_is_named_again_is_fetched_once_as_the_last_entry
 
 @pytest.mark.parametrize("count", [1, 50_000])
 async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+    client: Client, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     parked: list[FetchRequest] = []
     park = fetching._Fetch.park
@@ -719,10 +689,10 @@ async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
 
 
 async def test_a_fetch_that_waits_keeps_neither_what_it_found_nor_the_bytes_of_its_request(
-    serve: Serve, connect: Connect
+    serve: Serve,
 ) -> None:
     served = await serve(num_partitions="2")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     await client.ask(PRODUCE, 9, produce("t", b"v"))
     trailing = bytes(2 << 20)
@@ -739,10 +709,8 @@ async def test_a_fetch_that_waits_keeps_neither_what_it_found_nor_the_bytes_of_i
 
 
 async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     frames = served.server.shared.frame_memory
     request = wide_fetch(0, max_wait_ms=600_000)
@@ -767,11 +735,11 @@ def waiting_fetches(count: int) -> bytes:
 
 
 async def test_a_client_that_has_said_all_and_listens_is_answered(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits for the disk waits on; a fetch that waits for records has what is there."""
     served = await serve(num_partitions="2")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     entered, release = hold_flushes(monkeypatch)
     client.send(PRODUCE, 9, 1, produce("t", b"v"))
@@ -792,10 +760,8 @@ async def test_a_client_that_has_said_all_and_listens_is_answered(
 
 @pytest.mark.usefixtures("watched_often")
 async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     gate = threading.Event()
     blocking = [run(served.broker, lambda: gate.wait(20), name) for name in ("one", "two")]
     names = [MetadataRequestTopic(name="n") for _ in range(40_000)]
@@ -809,10 +775,9 @@ async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
 
 @pytest.mark.usefixtures("watched_often")
 async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_what_it_sent_is_served(
-    serve: Serve, connect: Connect
+    served: Served,
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
     await client.make_topic("u")
     # More fetches than it may have waiting, and behind them what is not answered.
@@ -825,16 +790,14 @@ async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_wha
     await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
     assert not served.broker.parked
     assert served.broker.parked.quota.total_bytes == 0
-    response = await other.ask(FETCH, 11, fetch("u", 0))
+    response = await other.ask(FETCH, 11, fetch_request("u", 0))
     assert b"the last" in bytes(response.responses[0].partitions[0].records)
 
 
 @pytest.mark.usefixtures("watched_often")
 async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     client.writer.write(waiting_fetches(1100))
     await until(
@@ -847,16 +810,16 @@ async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
 
 @pytest.mark.usefixtures("watched_often")
 async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_become_whole(
-    serve: Serve, connect: Connect
+    serve: Serve,
 ) -> None:
     served = await serve(queued_max_request_bytes=str(2 * MIB), socket_request_max_bytes=str(2 * MIB))
     frames = served.server.shared.frame_memory
-    await (maker := await connect(served)).make_topic("t")
-    greedy = [await connect(served) for _ in range(6)]
+    await (maker := await served.connect()).make_topic("t")
+    greedy = [await served.connect() for _ in range(6)]
     for each in greedy:
         each.writer.write((MIB - 4).to_bytes(4, "big") + bytes(300_000))
     await until(lambda: bool(frames.small.waiting))
-    whole, cut = await connect(served), await connect(served)
+    whole, cut = await served.connect(), await served.connect()
     data = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 90_000, acks=0))
     whole.writer.write(data)
     cut.writer.write(data[:-1])
@@ -870,21 +833,21 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     for each in greedy:
         each.writer.close()
     await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
-    response = await maker.ask(FETCH, 11, fetch("t", 0))
+    response = await maker.ask(FETCH, 11, fetch_request("t", 0))
     assert len(response.responses[0].partitions[0].records) > 90_000, "what came whole is served"
     assert frames.small.total_bytes == 0
 
 
 @pytest.mark.usefixtures("watched_often")
 async def test_a_watcher_of_connections_does_not_die_silently(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def slip(*_: Any) -> None:
         raise LookupError("a slip")
 
     monkeypatch.setattr(Connection, "look_after", slip)
     served = await serve()
-    await connect(served)
+    await served.connect()
     await asyncio.wait_for(until(lambda: served.broker.failure is not None), 10)
     assert served.broker.failure == "task _watch_pace was ended by LookupError('a slip')"
     await served.stop()
@@ -894,10 +857,8 @@ async def test_a_watcher_of_connections_does_not_die_silently(
 
 
 async def test_a_connection_that_is_over_keeps_no_buffer_until_the_collector_comes(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     client.writer.write(MIB.to_bytes(4, "big") + bytes(300_000))
     await until(
         lambda: bool(served.server.connections) and served.connection_of(client)._received.filled > 300_000
@@ -912,10 +873,8 @@ async def test_a_connection_that_is_over_keeps_no_buffer_until_the_collector_com
 
 
 async def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_said(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     client.writer.write((100 * MIB).to_bytes(4, "big") + bytes(16 * 1024))
     await until(lambda: bool(served.server.connections))
     connection = served.connection_of(client)
@@ -933,10 +892,8 @@ async def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_said(
 
 
 async def test_a_large_buffer_is_kept_for_the_next_frame_while_any_come(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     connection = served.connection_of(client)
     await client.ask(PRODUCE, 9, produce("t", b"v" * 300_000, acks=1))
@@ -949,9 +906,7 @@ async def test_a_large_buffer_is_kept_for_the_next_frame_while_any_come(
     assert served.server.shared.frame_memory.small.total_bytes == 0
 
 
-async def test_who_takes_his_answers_is_not_idle(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_who_takes_his_answers_is_not_idle(served: Served, client: Client) -> None:
     await client.make_topic("t")
     connection = served.connection_of(client)
     assert [connection.idle_sweeps() for _ in range(3)] == [0, 1, 2]
@@ -963,10 +918,10 @@ async def test_who_takes_his_answers_is_not_idle(serve: Serve, connect: Connect)
     assert connection.idle_sweeps() == 0
 
 
-async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect: Connect) -> None:
+async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve) -> None:
     served = await serve(queued_max_request_bytes=str(8 * MIB), socket_request_max_bytes=str(8 * MIB))
-    greedy = [await connect(served) for _ in range(6)]
-    client = await connect(served)
+    greedy = [await served.connect() for _ in range(6)]
+    client = await served.connect()
     await client.make_topic("t")
     for each in greedy:
         each.writer.write((8 * MIB).to_bytes(4, "big") + bytes(3 * MIB))
@@ -979,7 +934,6 @@ async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect:
 @pytest.mark.usefixtures("watched_often")
 async def test_a_frame_that_trickles_is_cut_off(
     serve: Serve,
-    connect: Connect,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     is_waited_for: bool,
@@ -987,7 +941,7 @@ async def test_a_frame_that_trickles_is_cut_off(
     bound = "PRESSED_OVER_S" if is_waited_for else "SLOWEST_OVER_S"
     monkeypatch.setattr(receive_buffer, bound, 0.1)
     served = await serve()
-    slow, steady, quiet = [await connect(served) for _ in range(3)]
+    slow, steady, quiet = [await served.connect() for _ in range(3)]
     await quiet.ask(API_VERSIONS, 2, ApiVersionsRequest())
     monkeypatch.setattr(frame_memory.FrameMemory, "is_waited_for", is_waited_for)
     slow.writer.write((50 * MIB).to_bytes(4, "big") + bytes(100_000))
@@ -1011,12 +965,10 @@ async def test_a_frame_that_trickles_is_cut_off(
 
 
 @pytest.mark.usefixtures("watched_often")
-async def test_a_client_that_we_hold_back_is_not_slow(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_we_hold_back_is_not_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive_buffer, "SLOWEST_OVER_S", 0.1)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
     monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 1)
@@ -1048,11 +1000,8 @@ def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
     assert large.size_bytes == 100_000
 
 
-async def test_a_client_that_has_left_as_much_as_it_may_gets_no_further_answers(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    sending = served.connection_of(await connect(served))._sender
+async def test_a_client_that_has_left_as_much_as_it_may_gets_no_further_answers(served: Served) -> None:
+    sending = served.connection_of(await served.connect())._sender
     sending.send([bytes(answers.MAX_UNSENT_BYTES - 1)])
     assert not sending.is_full
     sending.send([b"x"])
@@ -1072,11 +1021,11 @@ def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tm
 
 
 async def test_so_many_partitions_are_answered_on_the_event_loop_and_no_more(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "MOST_AT_ONCE", 3)
     served = await serve(num_partitions="3")
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     jobs: list[int] = []
     put = served.broker.readers.put

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_group_handlers import delete_topic, fail_flushes, make_topic, versions
+from tests.integration.test_group_handlers import delete_topic, fail_flushes
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, until, versions
+from tidelog.broker.broker import Broker
 from tidelog.broker.groups import log as log_module
 from tidelog.broker.groups import services, subscriptions, topic_patterns
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -44,8 +45,6 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.protocol.records.errors import BatchTooLarge
 
-__all__ = ["connect", "serve"]  # fixtures
-
 NONE = ErrorCode.NONE
 REFUSED = ErrorCode.INVALID_REQUEST
 
@@ -78,20 +77,14 @@ class Member:
         return sorted(index for topic in self.owned for index in topic.partitions)
 
 
-async def member(served: Served, connect: Connect, member_id: str = "m", group: str = "g") -> Member:
-    return Member(await connect(served), member_id, group)
+async def member(served: Served, member_id: str = "m", group: str = "g") -> Member:
+    return Member(await served.connect(), member_id, group)
 
 
 @pytest.fixture
-async def served(serve: Serve) -> Served:
-    """A broker with the options that it has by itself."""
-    return await serve()
-
-
-@pytest.fixture
-async def one(served: Served, connect: Connect) -> Member:
+async def one(served: Served) -> Member:
     """The member `m` of its group `g`, which has not joined yet."""
-    return await member(served, connect)
+    return await member(served)
 
 
 async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
@@ -107,14 +100,14 @@ async def kinds(client: Client) -> dict[str, tuple[str, str]]:
 
 
 @versions(CONSUMER_GROUP_HEARTBEAT)
-async def test_consumer_group_heartbeat(served: Served, one: Member, version: int) -> None:
-    await make_topic(one.client, "t", 3)
+async def test_consumer_group_heartbeat(broker: Broker, one: Member, version: int) -> None:
+    await one.client.make_topic("t", 3)
     one.member_id = one.member_id if version else ""
     joined = await one.heartbeat(version)
     assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (NONE, 1, 5000)
     assert joined.member_id == "m" if version else joined.member_id
     assert [(each.topic_id, each.partitions) for each in joined.assignment.topic_partitions] == [
-        (served.broker.topics.by_name["t"].id, [0, 1, 2])
+        (broker.topics.by_name["t"].id, [0, 1, 2])
     ]
     one.member_id = joined.member_id
     nothing_new = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None, "topic_partitions": None}
@@ -125,9 +118,9 @@ async def test_consumer_group_heartbeat(served: Served, one: Member, version: in
 
 
 @versions(CONSUMER_GROUP_DESCRIBE)
-async def test_consumer_group_describe(served: Served, connect: Connect, version: int) -> None:
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
-    await make_topic(one.client, "t", 3)
+async def test_consumer_group_describe(served: Served, version: int) -> None:
+    one, other = await member(served, "m1"), await member(served, "m2")
+    await one.client.make_topic("t", 3)
     await one.heartbeat(rack_id="r", server_assignor="range")
     await other.heartbeat(instance_id="i")
     found = await describe(one.client, version=version)
@@ -156,10 +149,10 @@ async def test_who_is_a_member_says_which_one(one: Member) -> None:
 
 @pytest.mark.parametrize("count", [1, 2000])
 async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+    served: Served, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     seen: list[bytes] = []
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    one, other = await member(served, "m1"), await member(served, "m2")
     await one.heartbeat()
 
     def owned_of(topic_partitions: Any) -> dict[bytes, frozenset[int]]:
@@ -197,11 +190,9 @@ async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answer
     assert [thread is threading.main_thread() for thread in threads] == [count == 1, True]
 
 
-async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(
-    served: Served, connect: Connect
-) -> None:
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
-    await make_topic(one.client, "t", 4)
+async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(served: Served) -> None:
+    one, other = await member(served, "m1"), await member(served, "m2")
+    await one.client.make_topic("t", 4)
     for each in (one, other, one):
         await each.heartbeat()
     assert len(one.partitions) == 2, "it hears what it is to keep"
@@ -212,9 +203,9 @@ async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(
         assert len(other.partitions) == count
 
 
-async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
+async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served, connect)
+    one = await member(served)
     codes = []
     for number in range(12):
         one.group, one.epoch = f"{number:030000}", 0
@@ -245,26 +236,24 @@ async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -
     ],
 )
 async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
-    served: Served, one: Member, said: dict[str, Any], code: ErrorCode
+    broker: Broker, one: Member, said: dict[str, Any], code: ErrorCode
 ) -> None:
     refused = await one.heartbeat(**said)
     assert refused.error_code == code
     assert refused.error_message
-    assert not served.broker.groups.groups
-    assert served.broker.groups.memory.held_bytes == 0
+    assert not broker.groups.groups
+    assert broker.groups.memory.held_bytes == 0
 
 
-async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_on(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served, connect)
+    one = await member(served)
     assert (await one.heartbeat()).error_code == NONE
     many = [f"topic-{number}" for number in range(6000)]
     code, count = NONE, 0
     while code == NONE:
         count += 1
-        other = await member(served, connect, f"x{count}")
+        other = await member(served, f"x{count}")
         code = (await other.heartbeat(subscribed_topic_names=many)).error_code
     assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert count == 2
@@ -272,7 +261,7 @@ async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_
 
 
 async def test_topics_that_match_find_room_or_their_member_is_refused(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "NAME_BYTES", 200_000)
     match, most = topic_patterns.matches, 0
@@ -284,9 +273,9 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
 
     monkeypatch.setattr(topic_patterns, "matches", looked_at)
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2", "other")
+    one, other = await member(served, "m1"), await member(served, "m2", "other")
     for name in ("a1", "a2", "a3"):
-        await make_topic(one.client, name, 1)
+        await one.client.make_topic(name, 1)
     said: dict[str, Any] = {"subscribed_topic_names": []}
     assert (await one.heartbeat(**said, subscribed_topic_regex="a[12]")).error_code == NONE
     for regex, code in (("a.", ErrorCode.GROUP_MAX_SIZE_REACHED), ("a3", ErrorCode.GROUP_MAX_SIZE_REACHED)):
@@ -299,7 +288,7 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
 
 
 async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_members_know(
-    served: Served, one: Member, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await one.heartbeat()).error_code == NONE
 
@@ -307,13 +296,13 @@ async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_
         raise BatchTooLarge("the test says so")
 
     monkeypatch.setattr(log_module, "build_batch", append)
-    other = await member(served, connect, "m2")
+    other = await member(served, "m2")
     assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Member) -> None:
     for name in ("ab", "abc", "b"):
-        await make_topic(one.client, name, 1)
+        await one.client.make_topic(name, 1)
     await one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="a[bc]+")
     assert len(one.owned) == 2
     described = await describe(one.client)
@@ -323,12 +312,12 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Mem
     assert len(one.owned) == 1
 
 
-async def test_topics_that_come_and_go_are_matched_as_they_are(served: Served, connect: Connect) -> None:
-    first, second, third = [await member(served, connect, group=group) for group in "abc"]
+async def test_topics_that_come_and_go_are_matched_as_they_are(served: Served) -> None:
+    first, second, third = [await member(served, group=group) for group in "abc"]
     said: dict[str, Any] = {"subscribed_topic_names": [], "subscribed_topic_regex": "t.*"}
-    await make_topic(first.client, "t1", 1)
+    await first.client.make_topic("t1", 1)
     await first.heartbeat(**said)
-    await make_topic(first.client, "t2", 1)
+    await first.client.make_topic("t2", 1)
     await second.heartbeat(**said)
     await delete_topic(first.client, "t1")
     await third.heartbeat(**said)
@@ -339,7 +328,7 @@ async def test_topics_that_come_and_go_are_matched_as_they_are(served: Served, c
 
 
 async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_waiting(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     match, gate = topic_patterns.matches, threading.Event()
 
@@ -352,8 +341,8 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
     monkeypatch.setattr(topic_patterns, "matches", slowly)
     monkeypatch.setattr(services, "AT_ONCE", 0)
     served = await serve()
-    slow, other = await member(served, connect, group="slow"), await member(served, connect, group="other")
-    await make_topic(other.client, "t", 2)
+    slow, other = await member(served, group="slow"), await member(served, group="other")
+    await other.client.make_topic("t", 2)
     said: dict[str, Any] = {"subscribed_topic_names": []}
     waiting = asyncio.create_task(slow.heartbeat(**said, subscribed_topic_regex="slow"))
     await until(lambda: served.broker.groups.group("slow") is not None)
@@ -378,7 +367,7 @@ async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topic
         return (yield from match(regexes, names, most))
 
     monkeypatch.setattr(topic_patterns, "matches", slowly)
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     waiting = asyncio.create_task(one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="t"))
     await until(lambda: served.broker.groups.group("g") is not None)
     its_socket = one.client.writer.get_extra_info("socket")
@@ -393,14 +382,14 @@ async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topic
     await asyncio.wait_for(until(lambda: group.members["m"].current.epoch == group.epoch > 0), 10)
 
 
-async def test_topics_that_are_made_deleted_and_made_again_are_followed(served: Served, one: Member) -> None:
+async def test_topics_that_are_made_deleted_and_made_again_are_followed(broker: Broker, one: Member) -> None:
     await one.heartbeat()
     assert one.owned == []
     for partitions in (2, 1):
-        await make_topic(one.client, "t", partitions)
+        await one.client.make_topic("t", partitions)
         await one.heartbeat()
         assert one.partitions == list(range(partitions))
-        assert one.owned[0].topic_id == served.broker.topics.by_name["t"].id
+        assert one.owned[0].topic_id == broker.topics.by_name["t"].id
         await delete_topic(one.client, "t")
         await one.heartbeat()
         await one.heartbeat()
@@ -408,7 +397,7 @@ async def test_topics_that_are_made_deleted_and_made_again_are_followed(served: 
 
 
 async def test_partitions_that_are_added_are_read(one: Member) -> None:
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     await one.heartbeat()
     topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=9000, validate_only=False)
@@ -417,11 +406,10 @@ async def test_partitions_that_are_added_are_read(one: Member) -> None:
     assert one.partitions == [0, 1, 2, 3, 4]
 
 
-async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
-    await make_topic(one.client, "t", 4)
-    await make_topic(one.client, "other", 1)
+async def test_groups_go_on_in_their_epoch_after_a_restart(served: Served, serve: Serve) -> None:
+    one, other = await member(served, "m1"), await member(served, "m2")
+    await one.client.make_topic("t", 4)
+    await one.client.make_topic("other", 1)
     await one.heartbeat()
     await other.heartbeat(subscribed_topic_regex="oth.*")
     for each in (one, one, other):
@@ -430,7 +418,7 @@ async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect
     assert before.group_state == "Stable"
     await served.stop()
     again = await serve()
-    one.client, other.client = await connect(again), await connect(again)
+    one.client, other.client = await again.connect(), await again.connect()
     await until(lambda: not again.broker.groups.is_loading)
     assert await describe(one.client) == before
     for each in (one, other):
@@ -441,11 +429,11 @@ async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect
     assert (await describe(one.client)).group_epoch == before.group_epoch
 
 
-async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served, connect: Connect) -> None:
+async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served) -> None:
     clock = served.broker.clock
     clock.hold()
-    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
-    await make_topic(one.client, "t", 4)
+    one, other = await member(served, "m1"), await member(served, "m2")
+    await one.client.make_topic("t", 4)
     for each in (one, other, one, one, other):
         await each.heartbeat()
     assert len(one.partitions) == len(other.partitions) == 2
@@ -459,7 +447,7 @@ async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served
 
 
 async def test_offsets_are_committed_and_told_in_the_members_epoch(one: Member) -> None:
-    await make_topic(one.client, "t", 1)
+    await one.client.make_topic("t", 1)
     await one.heartbeat()
     committer = GroupMember(one.client)
     committer.id, committer.generation = "m", 1
@@ -482,9 +470,9 @@ async def test_offsets_are_committed_and_told_in_the_members_epoch(one: Member) 
 
 
 async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_classic_one(
-    serve: Serve, served: Served, one: Member, connect: Connect
+    serve: Serve, served: Served, one: Member
 ) -> None:
-    await make_topic(one.client, "t", 1)
+    await one.client.make_topic("t", 1)
     await one.heartbeat()
     assert await kinds(one.client) == {"g": ("consumer", "Stable")}
     for version, code in ((6, ErrorCode.GROUP_ID_NOT_FOUND), (5, NONE)):
@@ -500,23 +488,22 @@ async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_
     assert served.broker.groups.memory.held_bytes == 0
     await served.stop()
     again = await serve()
-    client = await connect(again)
+    client = await again.connect()
     await until(lambda: not again.broker.groups.is_loading)
     assert await kinds(client) == {}
 
 
-async def classic(served: Served, connect: Connect, group: str = "g") -> GroupMember:
-    found = GroupMember(await connect(served), group)
+async def classic(served: Served, group: str = "g") -> GroupMember:
+    found = GroupMember(await served.connect(), group)
     found.protocols = [("range", written_subscription(["t"]))]
     return found
 
 
 async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
-    serve: Serve, connect: Connect
+    served: Served, serve: Serve
 ) -> None:
-    served = await serve()
-    old, new = await classic(served, connect), await member(served, connect)
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served), await member(served)
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     assert await old.commit("t", 1, version=7) == [NONE]
@@ -537,7 +524,7 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     assert await old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     await served.stop()
     again = await serve()
-    old.client = await connect(again)
+    old.client = await again.connect()
     await until(lambda: not again.broker.groups.is_loading)
     assert (await kinds(old.client))["g"][0] == "classic"
     assert (await old.join()).leader == old.id
@@ -548,11 +535,10 @@ def large(count: int) -> list[tuple[str, bytes]]:
     return [(f"p{number}", bytes(100 << 10)) for number in range(count)]
 
 
-async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    old, other = await classic(served, connect), await classic(served, connect)
-    new = await member(served, connect)
-    await make_topic(new.client, "t", 4)
+async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(served: Served, serve: Serve) -> None:
+    old, other = await classic(served), await classic(served)
+    new = await member(served)
+    await new.client.make_topic("t", 4)
     old.protocols += large(6)
     other.protocols += large(6)
     await old.join()
@@ -581,9 +567,9 @@ async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(serve: Serve
     ],
 )
 async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
-    served: Served, connect: Connect, option: str, value: str, size_bytes: int
+    served: Served, option: str, value: str, size_bytes: int
 ) -> None:
-    await (await member(served, connect)).heartbeat()
+    await (await member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     log.update_config(log.config.override({option: value}))
@@ -598,10 +584,8 @@ async def test_where_there_is_no_topic_of_groups_yet_nothing_is_written(serve: S
     assert group_log.append_all("g", {b"k": None}) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
-    served: Served, connect: Connect
-) -> None:
-    await (await member(served, connect)).heartbeat()
+async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(served: Served) -> None:
+    await (await member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
@@ -610,12 +594,10 @@ async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
     assert (codes, log.log_end_offset) == ([ErrorCode.UNKNOWN_SERVER_ERROR], end + 1)
 
 
-async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
-    served: Served, connect: Connect
-) -> None:
-    old, liar = await classic(served, connect), await classic(served, connect)
-    new = await member(served, connect)
-    await make_topic(new.client, "t", 4)
+async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(served: Served) -> None:
+    old, liar = await classic(served), await classic(served)
+    new = await member(served)
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     assert (await new.heartbeat()).error_code == NONE
@@ -630,10 +612,10 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
 
 @pytest.mark.parametrize("is_by_topics", [False, True])
 async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
-    served: Served, connect: Connect, is_by_topics: bool
+    served: Served, is_by_topics: bool
 ) -> None:
     """The topics are in its subscription, and stored once more beside it."""
-    old, new = await classic(served, connect), await member(served, connect)
+    old, new = await classic(served), await member(served)
     if is_by_topics:
         old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
         assert len(old.protocols[0][1]) < 600_000
@@ -646,10 +628,10 @@ async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_a
 
 
 async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stays_classic(
-    served: Served, connect: Connect
+    served: Served,
 ) -> None:
-    small, large_one = await classic(served, connect), await classic(served, connect)
-    new = await member(served, connect)
+    small, large_one = await classic(served), await classic(served)
+    new = await member(served)
     large_one.protocols += large(11)
     await small.join()
     joining = asyncio.create_task(large_one.join())
@@ -662,11 +644,9 @@ async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stay
     assert await small.heartbeat() == await large_one.heartbeat() == NONE
 
 
-async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(
-    served: Served, connect: Connect
-) -> None:
-    old, new = await classic(served, connect), await member(served, connect)
-    await make_topic(new.client, "t", 4)
+async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(served: Served) -> None:
+    old, new = await classic(served), await member(served)
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     assert (await new.heartbeat()).error_code == NONE
@@ -674,13 +654,13 @@ async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_a
     old.protocols += large(11)
     assert (await old.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert (await new.heartbeat()).error_code == NONE
-    assert (await (await member(served, connect, "m2")).heartbeat()).error_code == NONE
+    assert (await (await member(served, "m2")).heartbeat()).error_code == NONE
 
 
 async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_not_at_all(
-    served: Served, connect: Connect
+    served: Served,
 ) -> None:
-    await (await member(served, connect)).heartbeat()
+    await (await member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
@@ -691,10 +671,10 @@ async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_no
 
 
 async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(
-    serve: Serve, connect: Connect
+    serve: Serve,
 ) -> None:
     served = await serve(group_max_size="1")
-    old, new = await classic(served, connect), await member(served, connect)
+    old, new = await classic(served), await member(served)
     await old.join()
     await old.sync()
     await new.heartbeat()
@@ -707,11 +687,9 @@ async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_
     await until(lambda: not groups.groups["g"].members)
 
 
-async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(
-    served: Served, connect: Connect
-) -> None:
-    old, other = await classic(served, connect), await classic(served, connect)
-    new = await member(served, connect)
+async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(served: Served) -> None:
+    old, other = await classic(served), await classic(served)
+    new = await member(served)
     await old.join()
     await old.sync()
     joining = asyncio.create_task(other.join(3))
@@ -721,10 +699,10 @@ async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(
 
 
 async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = await classic(served, connect), await member(served, connect)
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served), await member(served)
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     await new.heartbeat()
@@ -743,17 +721,17 @@ async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on
     ],
 )
 async def test_the_policy_says_which_way_groups_may_go(
-    serve: Serve, connect: Connect, policy: str, upgrades: bool, downgrades: bool
+    serve: Serve, policy: str, upgrades: bool, downgrades: bool
 ) -> None:
     served = await serve(group_consumer_migration_policy=policy)
-    old, new = await classic(served, connect, "old"), await member(served, connect, group="old")
-    await make_topic(new.client, "t", 4)
+    old, new = await classic(served, "old"), await member(served, group="old")
+    await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     answered = await new.heartbeat()
     assert answered.error_code == (NONE if upgrades else ErrorCode.GROUP_ID_NOT_FOUND)
     # A classic member may join a consumer group under any policy.
-    new, old = await member(served, connect, group="new"), await classic(served, connect, "new")
+    new, old = await member(served, group="new"), await classic(served, "new")
     await new.heartbeat()
     assert (await old.join()).error_code == NONE
     await new.heartbeat(member_epoch=-1)
@@ -761,10 +739,10 @@ async def test_the_policy_says_which_way_groups_may_go(
 
 
 async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one_of_consumers(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else Kafka, which reads them in this order, has no group any more."""
-    new = await member(served, connect)
+    new = await member(served)
     old = GroupMember(new.client)
     old.protocols = [("range", written_subscription(["t"]))]
     await old.join()
@@ -782,10 +760,10 @@ async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one
     ) == (True, 1)
 
 
-async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve, connect: Connect) -> None:
+async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve) -> None:
     served = await serve(group_consumer_migration_policy="disabled")
-    old, new = await classic(served, connect), await member(served, connect)
-    await make_topic(new.client, "t", 1)
+    old, new = await classic(served), await member(served)
+    await new.client.make_topic("t", 1)
     await old.join()
     await old.sync()
     await old.commit("t", 1, version=7)
@@ -801,11 +779,11 @@ async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve
 
 @pytest.mark.parametrize("is_empty", [False, True])
 async def test_a_member_that_is_refused_leaves_a_classic_group_what_it_is(
-    serve: Serve, connect: Connect, is_empty: bool
+    serve: Serve, is_empty: bool
 ) -> None:
     served = await serve(group_consumer_max_size="1")
-    old, new = await classic(served, connect), await member(served, connect)
-    await make_topic(new.client, "t", 1)
+    old, new = await classic(served), await member(served)
+    await new.client.make_topic("t", 1)
     await old.join()
     await old.sync()
     await old.commit("t", 1, version=7)
@@ -821,16 +799,14 @@ async def test_a_member_that_is_refused_leaves_a_classic_group_what_it_is(
     assert await old.heartbeat() == (ErrorCode.UNKNOWN_MEMBER_ID if is_empty else NONE)
     await served.stop()
     again = await serve()
-    client = await connect(again)
+    client = await again.connect()
     await until(lambda: not again.broker.groups.is_loading)
     assert await kinds(client) == {"g": ("classic", "Empty" if is_empty else "Stable")}
 
 
-async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_protocol(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_protocol(serve: Serve) -> None:
     served = await serve(group_consumer_max_size="1")
-    old, new = await classic(served, connect), await member(served, connect)
+    old, new = await classic(served), await member(served)
     old.instance = "i"
     await old.join()
     await old.sync()
@@ -841,15 +817,15 @@ async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_p
 
 @pytest.mark.parametrize("others", [[], ["range", "sticky"]])
 async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_classic_one(
-    serve: Serve, connect: Connect, others: list[str]
+    serve: Serve, others: list[str]
 ) -> None:
     """Also in a group of as many as there may be, where one more would be refused."""
     served = await serve(group_max_size=str(1 + bool(others)))
-    new, old, other = await member(served, connect), await classic(served, connect), None
-    await make_topic(new.client, "t", 4)
+    new, old, other = await member(served), await classic(served), None
+    await new.client.make_topic("t", 4)
     await new.heartbeat(instance_id="i")
     if others:
-        other = await classic(served, connect)
+        other = await classic(served)
         other.protocols = [(name, written_subscription(["t"])) for name in others]
         await other.join()
         await other.sync()
@@ -865,14 +841,14 @@ async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_cl
 
 
 async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_consumer_group_what_it_is(
-    served: Served, connect: Connect
+    served: Served,
 ) -> None:
     new, other, old = (
-        await member(served, connect),
-        await classic(served, connect),
-        await classic(served, connect),
+        await member(served),
+        await classic(served),
+        await classic(served),
     )
-    await make_topic(new.client, "t", 4)
+    await new.client.make_topic("t", 4)
     await new.heartbeat(instance_id="i")
     await other.join()
     old.instance, old.protocols = "i", [("sticky", written_subscription(["t"]))]
@@ -890,9 +866,9 @@ async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_co
     ],
 )
 async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_what_it_is(
-    served: Served, connect: Connect, said: dict[str, Any], code: ErrorCode
+    served: Served, said: dict[str, Any], code: ErrorCode
 ) -> None:
-    old, new = await classic(served, connect), await member(served, connect)
+    old, new = await classic(served), await member(served)
     await new.heartbeat()
     await new.heartbeat(member_epoch=-1)
     for name, value in said.items():
@@ -902,11 +878,10 @@ async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_w
 
 
 async def test_a_group_whose_first_records_wait_for_the_topic_is_stored_in_order(
-    serve: Serve, connect: Connect
+    served: Served, serve: Serve
 ) -> None:
-    served = await serve()
-    members = [await member(served, connect, f"m{number}") for number in range(3)]
-    await make_topic(members[0].client, "t", 3)
+    members = [await member(served, f"m{number}") for number in range(3)]
+    await members[0].client.make_topic("t", 3)
     # All at once, while `__consumer_offsets` is being made.
     answers = await asyncio.gather(*(each.heartbeat() for each in members))
     assert [answer.error_code for answer in answers] == [NONE] * 3

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support import builders
+from tests.support.builders import fetch_request, list_offsets_request, produce_request
+from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
@@ -29,7 +29,6 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
 from tidelog.storage import converted
 from tidelog.storage.errors import StorageError, TakesLong
@@ -37,41 +36,26 @@ from tidelog.storage.files import File
 from tidelog.storage.log import Log
 from tidelog.storage.sources import WAITING, WARM
 
-__all__ = ["connect", "serve"]
-
 NOW = 1_700_000_000_000
 KEEP = {"log_retention_ms": "-1"}
 
 
-def records(*values: bytes, base_offset: int = 0, first_ms: int = NOW) -> memoryview:
-    made = [Record(n, first_ms + n, None, value, ()) for n, value in enumerate(values)]
-    return memoryview(build_batch(made, base_offset=base_offset))
+def records(*values: bytes, first_ms: int = NOW, **options: int) -> memoryview:
+    return builders.records(*values, first_ms=first_ms, step_ms=1, **options)
 
 
 def request(
     topic: str, index: int, data: memoryview | None, topic_id: bytes, version: int, acks: int = 1
 ) -> ProduceRequest:
-    named: dict[str, Any] = {"topic_id": topic_id} if version >= 13 else {"name": topic}
-    topic_data = TopicProduceData(**named, partition_data=[PartitionProduceData(index=index, records=data)])
-    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic_data])
-
-
-async def make_topic(client: Client, name: str, partitions: int = 2) -> bytes:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-    return bytes(response.topics[0].topic_id)
+    return produce_request(topic_id if version >= 13 else topic, data, index, acks=acks)
 
 
 def lookup(name: str = "t", index: int = 0, timestamp: int = NOW) -> ListOffsetsRequest:
-    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp)]
-    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
+    return list_offsets_request(name, timestamp, index)
 
 
 def fetch_from(offset: int, **partition: Any) -> FetchRequest:
-    want = FetchPartition(
-        **{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1000, **partition}
-    )
-    return FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+    return fetch_request("t", offset, **{"max_wait_ms": 1, "partition_max_bytes": 1000, **partition})
 
 
 class Asked(NamedTuple):
@@ -97,10 +81,10 @@ class Asked(NamedTuple):
 
 
 @pytest.fixture
-async def asked(serve: Serve, connect: Connect) -> Asked:
+async def asked(serve: Serve) -> Asked:
     served = await serve(**KEEP, log_segment_bytes="20000")
-    client = await connect(served)
-    topic_id = await make_topic(client, "t")
+    client = await served.connect()
+    topic_id = await client.make_topic("t", 2)
     for number in range(60):
         data = records(*[b"v" * (1 + number * 37 % 900)] * (1 + number % 7), first_ms=NOW + 10 * number)
         await client.ask(PRODUCE, 9, request("t", 0, data, topic_id, 9))
@@ -109,7 +93,7 @@ async def asked(serve: Serve, connect: Connect) -> Asked:
 
 @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
 async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, version: int) -> None:
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     named: dict[str, Any] = {"topic_id": asked.topic_id} if version >= 13 else {"topic": "t"}
     end = log.log_end_offset
     for offset in (0, 1, 57, end - 1, end, end + 1):
@@ -134,22 +118,20 @@ async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, ve
             assert bytes(part.records) == bytes(stored)
 
 
-async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(**KEEP))
-    topic_id = await make_topic(client, "t")
+async def test_the_correlation_id_is_that_of_the_request(serve: Serve) -> None:
+    client = await (await serve(**KEEP)).connect()
+    topic_id = await client.make_topic("t", 2)
     for number in range(10):
         client.send(PRODUCE, 9, number * 7, request("t", 0, records(b"%d" % number), topic_id, 9))
     assert [(await client.receive(PRODUCE, 9))[0] for _ in range(10)] == [n * 7 for n in range(10)]
 
 
 @pytest.mark.parametrize("version", [1, 4, 7, 9])
-async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(serve: Serve, version: int) -> None:
     served = await serve(**KEEP, lookup_clock="append")
-    client = await connect(served)
-    topic_id = await make_topic(client, "t")
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    client = await served.connect()
+    topic_id = await client.make_topic("t", 2)
+    log = log_of(served.broker, "t")
     for number in range(3):
         await client.ask(PRODUCE, 9, request("t", 0, records(b"v", b"w", first_ms=NOW - number), topic_id, 9))
         await until(lambda: served.broker.clock.now_ms() > log.last_append_ms)
@@ -163,10 +145,10 @@ async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
 
 
 async def test_S43_the_clock_is_read_for_each_batch_that_is_appended(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not once in a turn of the loop, which takes several requests, nor once for a request of several batches."""
-    client = await connect(await serve(**KEEP, num_partitions="3"))
+    client = await (await serve(**KEEP, num_partitions="3")).connect()
     await client.make_topic("t")
     reads = itertools.count(NOW)
     seen: list[int] = []
@@ -190,17 +172,17 @@ async def test_S43_the_clock_is_read_for_each_batch_that_is_appended(
     assert seen == [-1] * 12
 
 
-async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(**KEEP))
+async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve) -> None:
+    client = await (await serve(**KEEP)).connect()
     codes = []
     for _ in range(2):
-        topic_id = await make_topic(client, "t")
+        topic_id = await client.make_topic("t", 2)
         offsets = []
         for _ in range(4):
             answer = await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
             offsets.append(answer.responses[0].partition_responses[0].base_offset)
         assert offsets == [0, 1, 2, 3]
-        await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+        await client.delete("t")
         answer = await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
         codes.append(answer.responses[0].partition_responses[0].error_code)
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
@@ -214,20 +196,17 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(asked: As
             assert answer.responses[0].partitions[0].error_code == code
         found = await client.ask(LIST_OFFSETS, 6, lookup())
         assert found.topics[0].partitions[0].error_code == code
-        await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+        await client.delete("t")
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 100_000])
-async def test_a_fetch_that_waits_gets_what_comes(asked: Asked, connect: Connect, min_bytes: int) -> None:
+async def test_a_fetch_that_waits_gets_what_comes(asked: Asked, min_bytes: int) -> None:
     served, client = asked.served, asked.client
     partition = served.broker.topics.by_name["t"].partitions[0]
-    producer = await connect(served)
+    producer = await served.connect()
     for _ in range(3):
-        want = FetchPartition(
-            partition=0, fetch_offset=partition.log.log_end_offset, partition_max_bytes=10**6
-        )
-        topics = [FetchTopic(topic="t", partitions=[want])]
-        client.send(FETCH, 11, 5, FetchRequest(max_wait_ms=100, min_bytes=min_bytes, topics=topics))
+        end = partition.log.log_end_offset
+        client.send(FETCH, 11, 5, fetch_request("t", end, max_wait_ms=100, min_bytes=min_bytes))
         await until(lambda: len(served.broker.parked) == 1)
         for _ in range(2):
             await producer.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))
@@ -255,7 +234,7 @@ async def test_tags_behind_the_records_are_read(asked: Asked) -> None:
     plain = encode_request(PRODUCE, 10, 5, "test", request("t", 0, records(b"v" * 20), asked.topic_id, 10))[
         4:
     ]
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     for frame in (plain, plain[:-3] + b"\0\0\x01\x63\x01x", plain[:-3] + b"\x01\x63\x01x\0\0"):
         end = log.log_end_offset
         part = (await asked.answer(PRODUCE, 10, frame)).responses[0].partition_responses[0]
@@ -291,7 +270,7 @@ async def test_bytes_behind_a_request_change_nothing(asked: Asked, spare: bytes)
         for sent in (frame, frame + spare):
             answer = await asked.answer(PRODUCE, version, sent)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    log = asked.served.broker.topics.by_name["t"].partitions[1].log
+    log = log_of(asked.served.broker, "t", 1)
     assert log.log_end_offset == 4
 
 
@@ -307,7 +286,7 @@ async def test_a_tag_in_the_header_and_no_name_of_the_client_change_nothing(aske
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_fetch_with_exactly_min_bytes_is_answered_at_once(asked: Asked, more: int) -> None:
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     there = log.read(0, 10**6, at_least_one=True, source=WAITING).length
     want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
     topics = [FetchTopic(topic="t", partitions=[want])]
@@ -356,7 +335,7 @@ async def test_a_topic_may_stand_twice_in_a_request(asked: Asked) -> None:
 
 async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -> None:
     """What is asked again is looked up once: by all that its answer depends on."""
-    await make_topic(asked.client, "other")
+    await asked.client.make_topic("other", 2)
 
     def ask(name: str, timestamp: int, most: int = 1, epoch: int = -1) -> ListOffsetsTopic:
         want = ListOffsetsPartition(
@@ -370,7 +349,7 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
             topic.partitions[0] for topic in (await asked.client.ask(LIST_OFFSETS, version, wanted)).topics
         ]
 
-    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(asked.served.broker, "t")
     found = await answers(7, ask("t", -1), ask("other", -1), ask("t", -2), ask("t", -1))
     assert [each.offset for each in found] == [log.log_end_offset, 0, 0, log.log_end_offset]
     found = await answers(7, ask("t", -1), ask("t", -1, epoch=1000))
@@ -380,12 +359,12 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
 
 
 async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsewhere(
-    asked: Asked, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look of a reader thread and the wait on the loop nobody tells a waiter of what is appended."""
     served, client = asked.served, asked.client
-    other = await connect(served)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    other = await served.connect()
+    log = log_of(served.broker, "t")
     wanted = fetch_from(log.log_end_offset)
     wanted.max_wait_ms = 60_000
     looked, gate, read = threading.Event(), threading.Event(), Log.read
@@ -420,7 +399,7 @@ async def test_the_only_batch_of_a_produce_may_be_for_a_partition_that_is_not_th
 async def test_a_large_batch_is_fetched_whole_after_partitions_that_have_nothing(asked: Asked) -> None:
     data = records(b"v" * 500)
     await asked.client.ask(PRODUCE, 9, request("t", 1, data, asked.topic_id, 9))
-    end = asked.served.broker.topics.by_name["t"].partitions[0].log.log_end_offset
+    end = log_of(asked.served.broker, "t").log_end_offset
     wanted = fetch_from(end)
     wanted.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=10))
     nothing, found = (await asked.client.ask(FETCH, 11, wanted)).responses[0].partitions
@@ -454,7 +433,7 @@ async def test_acks_that_do_not_exist_and_no_records_are_refused(asked: Asked) -
 async def test_a_reader_with_an_older_leader_epoch_is_fenced_and_with_a_newer_one_told_so(
     asked: Asked,
 ) -> None:
-    asked.served.broker.topics.by_name["t"].partitions[0].log.leader_epoch = 1
+    log_of(asked.served.broker, "t").leader_epoch = 1
     codes = []
     for epoch in (0, 1, 2, -1):
         answer = await asked.client.ask(FETCH, 11, fetch_from(0, current_leader_epoch=epoch))
@@ -491,7 +470,7 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
     """On a reader thread, as it is not in memory."""
     await asked.client.ask(PRODUCE, 9, request("t", 1, records(b"good"), asked.topic_id, 9))
     good = await asked.client.ask(FETCH, 11, fetch_from(0, partition=1))
-    broken = asked.served.broker.topics.by_name["t"].partitions[0].log.directory
+    broken = log_of(asked.served.broker, "t").directory
 
     def bad(file: File, count: int, position: int, pread: Any = File.pread) -> Any:
         if file.path.parent == broken:
@@ -510,10 +489,10 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
 
 @pytest.mark.parametrize("partitions", [1, 2])
 async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk(
-    serve: Serve, connect: Connect, partitions: int
+    serve: Serve, partitions: int
 ) -> None:
-    client = await connect(await serve(flush_policy="interval", log_flush_interval_messages="1"))
-    topic_id = await make_topic(client, "t")
+    client = await (await serve(flush_policy="interval", log_flush_interval_messages="1")).connect()
+    topic_id = await client.make_topic("t", 2)
     sent = request("t", 0, records(b"one"), topic_id, 9, acks=0)
     if partitions == 2:
         more = PartitionProduceData(index=1, records=records(b"two"))

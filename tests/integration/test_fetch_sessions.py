@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.builders import T0, records
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import fetch_sessions
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import (
     FETCH,
     FetchPartition,
@@ -17,18 +16,8 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from tidelog.protocol.messages.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.files import File
 
-__all__ = ["connect", "serve"]
-
-NOW_MS = 1_700_000_000_000
 IDS_SINCE = 13
 every_version = pytest.mark.parametrize("version", range(7, FETCH.max_version + 1))
 
@@ -92,42 +81,22 @@ def with_records(response: Any) -> dict[int, tuple[int, int, int]]:
     return {index: part for index, part in told(response).items() if part[2]}
 
 
-def batch(value: bytes = b"v" * 100) -> memoryview:
-    return memoryview(build_batch([Record(0, NOW_MS, None, value, ())]))
+BATCH = records(b"v" * 100)
+SIZE = len(BATCH)
 
 
-SIZE = len(batch())
-
-
-async def append(client: Client, index: int, value: bytes = b"v" * 100, topic: str = "t") -> None:
-    data = PartitionProduceData(index=index, records=batch(value))
-    request = ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-    )
-    response = await client.ask(PRODUCE, 9, request)
-    assert not response.responses[0].partition_responses[0].error_code
-
-
-async def make_topic(client: Client, partitions: int = 3, name: str = "t") -> bytes:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
-    assert not response.topics[0].error_code
-    return bytes(response.topics[0].topic_id)
-
-
-async def delete_topic(client: Client, name: str = "t") -> None:
-    response = await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[name], timeout_ms=20_000))
-    assert not response.responses[0].error_code
+async def append(client: Client, index: int) -> None:
+    assert not (await client.produce("t", BATCH, index)).error_code
 
 
 async def started(
-    serve: Serve, connect: Connect, version: int, partitions: int = 3, **options: str
+    serve: Serve, version: int, partitions: int = 3, **options: str
 ) -> tuple[Served, Client, Consumer]:
     """Serve a topic; return the broker, a client that produces, and one that consumes."""
     served = await serve(**{"log_retention_ms": "-1", **options})
-    client = await connect(served)
-    topic_id = await make_topic(client, partitions)
-    return served, client, Consumer(await connect(served), version, topic_id)
+    client = await served.connect()
+    topic_id = await client.make_topic("t", partitions)
+    return served, client, Consumer(await served.connect(), version, topic_id)
 
 
 EVERY = {0: 0, 1: 0, 2: 0}
@@ -135,8 +104,8 @@ EMPTY, NEW = (0, 0, 0), (0, 1, SIZE)
 
 
 @every_version
-async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connect, version: int) -> None:
-    served, client, consumer = await started(serve, connect, version)
+async def test_a_session_from_its_begin_to_its_end(serve: Serve, version: int) -> None:
+    served, client, consumer = await started(serve, version)
     await append(client, 1)
     first = await consumer.poll(EVERY)
     assert told(first) == {0: EMPTY, 1: NEW, 2: EMPTY}
@@ -144,6 +113,7 @@ async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connec
     assert told(await consumer.poll({1: 1})) == {}
     await append(client, 2)
     assert told(await consumer.poll()) == {2: NEW}
+    assert told(await consumer.poll()) == {2: NEW}, "it has not moved on, and gets them again"
     assert told(await consumer.poll({2: 1}, forgotten=[0])) == {}
     await append(client, 0)
     assert told(await consumer.poll()) == {}, "it was forgotten"
@@ -156,8 +126,8 @@ async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connec
 
 
 @every_version
-async def test_what_is_wrong_with_a_session_is_told(serve: Serve, connect: Connect, version: int) -> None:
-    served, _, consumer = await started(serve, connect, version)
+async def test_what_is_wrong_with_a_session_is_told(serve: Serve, version: int) -> None:
+    served, _, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     session = consumer.session_id
     other = Consumer(consumer.client, 12 if version >= IDS_SINCE else 13, b"?" * 16)
@@ -182,10 +152,8 @@ async def test_what_is_wrong_with_a_session_is_told(serve: Serve, connect: Conne
 
 
 @every_version
-async def test_a_fetch_in_a_session_waits_for_what_comes(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    served, client, consumer = await started(serve, connect, version)
+async def test_a_fetch_in_a_session_waits_for_what_comes(serve: Serve, version: int) -> None:
+    served, client, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
@@ -202,27 +170,25 @@ async def test_a_fetch_in_a_session_waits_for_what_comes(
 
 
 @every_version
-async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, connect: Connect, version: int) -> None:
-    _, client, consumer = await started(serve, connect, version)
+async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, version: int) -> None:
+    _, client, consumer = await started(serve, version)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
-    await delete_topic(client)
+    assert await client.delete("t") == 0
     code = ErrorCode.UNKNOWN_TOPIC_ID if consumer.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     gone = dict.fromkeys(EVERY, (code, -1, 0))
     first = told(await consumer.receive())
     assert first, "it does not wait for the rest of a minute"
     assert first.items() <= gone.items()
     assert told(await consumer.poll()) == gone
-    await make_topic(client)
+    await client.make_topic("t", 3)
     await append(client, 1)
     expected = gone if consumer.by_id else {0: EMPTY, 1: NEW, 2: EMPTY}
     assert told(await consumer.poll()) == expected
 
 
-async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(
-    serve: Serve, connect: Connect
-) -> None:
-    _, client, consumer = await started(serve, connect, 12)
+async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(serve: Serve) -> None:
+    _, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     for index in EVERY:
         for _ in range(2):
@@ -246,11 +212,11 @@ async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(
     assert sorted(size for _, _, size in answer.values()) == [SIZE, 2 * SIZE], "at each level what fits"
 
 
-async def test_where_a_log_starts_is_told(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_where_a_log_starts_is_told(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await append(client, 1)
     await consumer.poll({0: 0, 1: 1})
-    served.broker.topics.by_name["t"].partitions[1].log.advance_start(1)
+    log_of(served.broker, "t", 1).advance_start(1)
     (topic,) = (await consumer.poll()).responses
     (part,) = topic.partitions
     assert (part.partition_index, part.error_code, part.log_start_offset) == (1, 0, 1)
@@ -258,24 +224,22 @@ async def test_where_a_log_starts_is_told(serve: Serve, connect: Connect) -> Non
     assert told(await consumer.poll()) == {}
 
 
-async def test_segments_that_expire_are_told(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12, log_retention_ms="3600000")
+async def test_segments_that_expire_are_told(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12, log_retention_ms="3600000")
     await append(client, 1)
     await consumer.poll({1: 1})
-    log = served.broker.topics.by_name["t"].partitions[1].log
+    log = log_of(served.broker, "t", 1)
     moves = served.broker.logs.shared.start_moves
-    log.roll(NOW_MS)
+    log.roll(T0)
     with log.lock:
-        log.drop_segments(1, NOW_MS)
+        log.drop_segments(1, T0)
     assert served.broker.logs.shared.start_moves != moves
     assert told(await consumer.poll()) == {1: (0, 1, 0)}
 
 
-async def test_what_is_not_in_memory_is_told_too(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_in_memory_is_told_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader thread looks, and the loop tells; what comes meanwhile is not waited for."""
-    served, client, consumer = await started(serve, connect, 12)
+    served, client, consumer = await started(serve, 12)
     await append(client, 0)
     await consumer.poll({1: 0, 2: 0})
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
@@ -287,10 +251,9 @@ async def test_what_is_not_in_memory_is_told_too(
     assert told(await consumer.poll({0: 1, 1: 1})) == {}
 
 
-async def test_one_more_session_than_there_may_be(serve: Serve, connect: Connect) -> None:
+async def test_one_more_session_than_there_may_be(serve: Serve) -> None:
     served, client, consumer = await started(
         serve,
-        connect,
         12,
         max_incremental_fetch_session_cache_slots="1",
         min_incremental_fetch_session_eviction_ms="1000",
@@ -311,8 +274,8 @@ async def test_one_more_session_than_there_may_be(serve: Serve, connect: Connect
     assert consumer.session_id == 0
 
 
-async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     session = consumer.session_id
     consumer.send(max_wait_ms=60_000)
@@ -324,23 +287,23 @@ async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve, co
     assert (late.error_code, late.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
-async def test_a_session_outlives_its_connection(serve: Serve, connect: Connect) -> None:
-    served, client, consumer = await started(serve, connect, 12)
+async def test_a_session_outlives_its_connection(serve: Serve) -> None:
+    served, client, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
     consumer.client.writer.close()
     await until(lambda: not served.broker.parked)
     await append(client, 1)
-    consumer.client, consumer.epoch = await connect(served), 2
+    consumer.client, consumer.epoch = await served.connect(), 2
     assert told(await consumer.poll()) == {1: NEW}
 
 
 async def test_thousands_of_partitions_are_told_in_turns(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_A_TURN", 10)
-    served, client, consumer = await started(serve, connect, 12, partitions=100)
+    served, client, consumer = await started(serve, 12, partitions=100)
     assert len(told(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
     assert told(await consumer.poll()) == {}
     for index in range(0, 100, 2):
@@ -354,8 +317,8 @@ async def test_thousands_of_partitions_are_told_in_turns(
     assert served.broker.fetch_sessions.held_bytes < 100_000
 
 
-async def test_two_requests_of_a_session_at_once(serve: Serve, connect: Connect) -> None:
-    served, _, consumer = await started(serve, connect, 12)
+async def test_two_requests_of_a_session_at_once(serve: Serve) -> None:
+    served, _, consumer = await started(serve, 12)
     await consumer.poll(EVERY)
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)

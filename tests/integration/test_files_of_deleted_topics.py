@@ -12,24 +12,23 @@ from weakref import ref
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, log_of, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS
 from tests.support.broker import Broker, wait_until
+from tests.support.builders import delete_request, produce_request
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.logs import held_open
-from tests.support.raw_client import RawClient, produce_request
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.raw_client import RawClient
+from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.small_disk import small_disk
 from tidelog.broker import cleaners
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.sources import PATIENT
 
-__all__ = ["connect", "full_disk", "serve", "small_disk"]  # fixtures
+__all__ = ["full_disk", "small_disk"]  # fixtures
 
 DELETE = 20
 VALUE = bytes(1000)
@@ -48,13 +47,12 @@ def batch(**of_producer: int) -> bytes:
 
 
 async def sent(client: Client, version: int = 9, acks: int = -1, **of_producer: int) -> int:
-    answer = await client.ask(PRODUCE, version, produce_request("t", batch(**of_producer), acks=acks))
-    return int(answer.responses[0].partition_responses[0].error_code)
+    answer = await client.produce("t", batch(**of_producer), acks=acks, version=version)
+    return int(answer.error_code)
 
 
 async def deleted(client: Client) -> None:
-    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000)
-    assert (await client.ask(DELETE_TOPICS, 1, request)).responses[0].error_code == 0
+    assert await client.delete("t") == 0
 
 
 async def in_session(client: Client, session_id: int, epoch: int, offset: int) -> None:
@@ -112,7 +110,6 @@ USES = [
 @pytest.mark.parametrize("waits", [False, True], ids=["", "beside a fetch that waits"])
 async def test_no_file_of_a_deleted_topic_stays_open(
     serve: Serve,
-    connect: Connect,
     full_disk: FullDisk,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
@@ -120,18 +117,18 @@ async def test_no_file_of_a_deleted_topic_stays_open(
 ) -> None:
     monkeypatch.setattr(cleaners, "SHORTEST_WAIT_MS", 1)
     served = await serve(log_cleaner_backoff_ms="1")
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     folder = served.broker.logs.directory
     before = held_open(folder)
     policy = "compact" if how == "compacted" else "delete"
-    await made(client, "t", cleanup_policy=policy, segment_bytes="25000", min_cleanable_dirty_ratio="0")
+    await client.make_topic("t", cleanup_policy=policy, segment_bytes="25000", min_cleanable_dirty_ratio="0")
     for _ in range(5):
         assert await sent(client) == 0
     if waits:
         await is_parked(other)
     await use(served, client, how, full_disk)
     assert held_open(folder) > before
-    log = ref(log_of(served, "t"))
+    log = ref(log_of(served.broker, "t"))
     await deleted(client)
     await asyncio.wait_for(until(lambda: held_open(folder) == before and log() is None), 20)
     if waits:
@@ -139,17 +136,15 @@ async def test_no_file_of_a_deleted_topic_stays_open(
 
 
 async def test_what_holds_a_deleted_log_holds_none_of_its_files_and_a_reader_keeps_its_own(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await made(client, "t", segment_bytes="25000")
+    await client.make_topic("t", segment_bytes="25000")
     folder = served.broker.logs.directory
     before = held_open(folder)
     for _ in range(5):
         assert await sent(client) == 0
     await looked_up(client, "t", NOW_MS + 5)
-    log = log_of(served, "t")
+    log = log_of(served.broker, "t")
     slices = [segment.slice(0, 100, None, PATIENT) for segment in log.segments]
     expected = [each.read() for each in slices]
     await deleted(client)
@@ -171,7 +166,7 @@ def test_a_full_disk_takes_writes_again_once_a_topic_is_deleted(small_disk: Path
         while produced("t") == 0:
             pass
         assert produced("t") == ErrorCode.KAFKA_STORAGE_ERROR
-        client.ask(DELETE, 1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000))
+        client.ask(DELETE, 1, delete_request("t"))
         wait_until(lambda: produced("small") == 0)
         for _ in range(100):
             assert produced("small") == 0

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import delete_request
 from tests.support.group_member import GroupMember
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
 from tidelog.broker.groups import loading
@@ -27,9 +29,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
 )
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from tidelog.protocol.messages.heartbeat import HEARTBEAT
@@ -57,59 +58,31 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tidelog.protocol.messages.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
-from tidelog.protocol.wire.api import Api
 from tidelog.storage.errors import ReadFailed, StorageError
 from tidelog.storage.log import Log
-
-__all__ = ["connect", "serve"]  # fixtures
 
 NONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID
 DAY_MS = 86_400_000
 
 
-def versions(api: Api) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
-
-
-async def make_topic(client: Client, name: str, partitions: int = 1) -> None:
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, configs=[], assignments=[]
-    )
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=9000))
-    assert response.topics[0].error_code == NONE
-
-
 async def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
     client.client_id = ADMIN_CLIENT  # which may delete an internal topic
-    assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
+    assert await client.delete(name) == NONE
     client.client_id = "test"
 
 
-async def member(served: Served, connect: Connect, group: str = "g", **named: Any) -> GroupMember:
-    return GroupMember(await connect(served), group, **named)
+async def member(served: Served, group: str = "g", **named: Any) -> GroupMember:
+    return GroupMember(await served.connect(), group, **named)
 
 
 @pytest.fixture
-async def served(serve: Serve) -> Served:
-    """A broker with the options that it has by itself."""
-    return await serve()
-
-
-@pytest.fixture
-async def one(served: Served, connect: Connect) -> GroupMember:
+async def one(served: Served) -> GroupMember:
     """A member of its group `g`, which has not joined yet."""
-    return await member(served, connect)
+    return await member(served)
 
 
 async def states(client: Client, version: int = 5) -> dict[str, str]:
@@ -122,8 +95,7 @@ async def states(client: Client, version: int = 5) -> dict[str, str]:
 
 
 @versions(FIND_COORDINATOR)
-async def test_find_coordinator(served: Served, connect: Connect, version: int) -> None:
-    client = await connect(served)
+async def test_find_coordinator(served: Served, client: Client, version: int) -> None:
 
     async def ask(key: str, kind: int = 0) -> Any:
         request = FindCoordinatorRequest(key=key, key_type=kind)
@@ -214,13 +186,11 @@ async def test_leave_group(one: GroupMember, version: int) -> None:
     assert (await states(one.client))["g"] == "Empty"
 
 
-async def test_an_operator_removes_static_members_by_their_instances(
-    served: Served, connect: Connect
-) -> None:
+async def test_an_operator_removes_static_members_by_their_instances(served: Served) -> None:
     """KIP-345."""
-    one = await member(served, connect, instance="i")
+    one = await member(served, instance="i")
     await one.join_and_sync()
-    admin = await connect(served)
+    admin = await served.connect()
     members = [MemberIdentity(member_id="", group_instance_id=name) for name in ("i", "who")]
     response = await admin.ask(LEAVE_GROUP, 5, LeaveGroupRequest(group_id="g", members=members))
     assert [each.error_code for each in response.members] == [NONE, UNKNOWN]
@@ -229,7 +199,7 @@ async def test_an_operator_removes_static_members_by_their_instances(
 
 @versions(OFFSET_COMMIT)
 async def test_offset_commit(one: GroupMember, version: int) -> None:
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await one.commit("t", 5, 6, 7, version=version, metadata="m") == [NONE, NONE, unknown]
     assert await one.commit("no", 5, version=version) == [unknown]
@@ -248,8 +218,8 @@ async def test_offset_commit(one: GroupMember, version: int) -> None:
 
 @versions(OFFSET_FETCH)
 async def test_offset_fetch(one: GroupMember, version: int) -> None:
-    await make_topic(one.client, "t", 2)
-    await make_topic(one.client, "u")
+    await one.client.make_topic("t", 2)
+    await one.client.make_topic("u")
     await one.commit("t", 5, metadata="m")
     await one.commit("u", 6)
     (topic,) = await one.fetch(version, t=2)
@@ -270,7 +240,7 @@ async def test_offset_fetch(one: GroupMember, version: int) -> None:
 
 async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMember) -> None:
     """An answer of all that a group has committed is large; a request that names a group is not."""
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await one.commit("t", 5)
     asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
     response = await one.client.ask(OFFSET_FETCH, 8, OffsetFetchRequest(groups=asked))
@@ -282,7 +252,7 @@ async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMemb
 async def test_a_partition_that_is_named_again_and_again_is_told_once(one: GroupMember, version: int) -> None:
     """What was committed of it may be kilobytes, and its name is four bytes."""
     for name in ("t", "u"):
-        await make_topic(one.client, name)
+        await one.client.make_topic(name)
         await one.commit(name, 5)
     named = [("t", [0, 1, 0]), ("u", [0] * 100), ("t", [1, 2])]
     if version < 8:
@@ -301,8 +271,8 @@ async def test_a_partition_that_is_named_again_and_again_is_told_once(one: Group
 
 
 @versions(DESCRIBE_GROUPS)
-async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> None:
-    one = await member(await serve(), connect, instance="i")
+async def test_describe_groups(serve: Serve, version: int) -> None:
+    one = await member(await serve(), instance="i")
 
     async def describe(*groups: str) -> Any:
         request = DescribeGroupsRequest(groups=list(groups), include_authorized_operations=version >= 3)
@@ -330,9 +300,9 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert bool(missing.error_message) == (version >= 6)
 
 
-async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, connect: Connect) -> None:
+async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, one: GroupMember) -> None:
     """Monitoring would have all of its partitions read by nobody, each time that one joins."""
-    one, two = await member(served, connect), await member(served, connect)
+    two = await member(served)
 
     async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
         (group,) = (await one.client.ask(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"]))).groups
@@ -352,9 +322,9 @@ async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, c
 
 
 @versions(LIST_GROUPS)
-async def test_list_groups(served: Served, connect: Connect, version: int) -> None:
-    one, other = await member(served, connect), await member(served, connect, "simple")
-    await make_topic(one.client, "t")
+async def test_list_groups(served: Served, one: GroupMember, version: int) -> None:
+    other = await member(served, "simple")
+    await one.client.make_topic("t")
     await one.join_and_sync()
     await other.commit("t", 5)
 
@@ -375,10 +345,9 @@ async def test_list_groups(served: Served, connect: Connect, version: int) -> No
 
 
 @versions(DELETE_GROUPS)
-async def test_delete_groups(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    one, other = await member(served, connect), await member(served, connect, "gone")
-    await make_topic(one.client, "t", 300)
+async def test_delete_groups(served: Served, one: GroupMember, version: int, serve: Serve) -> None:
+    other = await member(served, "gone")
+    await one.client.make_topic("t", 300)
     await one.join_and_sync()
     await other.join_and_sync()
     assert await other.commit("t", *range(300)) == [NONE] * 300
@@ -394,15 +363,15 @@ async def test_delete_groups(serve: Serve, connect: Connect, version: int) -> No
     assert set(await states(one.client)) == {"g"}
     assert await other.fetch() == []
     await served.stop()
-    one.client = other.client = await connect(await serve())
+    one.client = other.client = await (await serve()).connect()
     await loaded(one.client)
     assert set(await states(one.client)) == {"g"}
 
 
 @versions(OFFSET_DELETE)
 async def test_offset_delete(one: GroupMember, version: int) -> None:
-    await make_topic(one.client, "t", 2)
-    await make_topic(one.client, "read")
+    await one.client.make_topic("t", 2)
+    await one.client.make_topic("read")
     one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x04read\x00\x00\x00\x00")]
     await one.join_and_sync()
     await one.commit("t", 5, 6)
@@ -461,19 +430,19 @@ async def test_session_timeouts_are_bounded(one: GroupMember, timeout_ms: int) -
 
 
 async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
-    served: Served, connect: Connect
+    served: Served, one: GroupMember
 ) -> None:
-    one, other = await member(served, connect), await member(served, connect, "other")
+    other = await member(served, "other")
     await one.join_and_sync()
-    for liar in (other, await member(served, connect)):
+    for liar in (other, await member(served)):
         liar.protocols = []
         assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await states(one.client), await one.heartbeat()) == ({"g": "Stable"}, NONE)
     assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].memory.size_bytes
 
 
-async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, connect: Connect) -> None:
-    one, liar = await member(served, connect), await member(served, connect)
+async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, one: GroupMember) -> None:
+    liar = await member(served)
     await one.join_and_sync()
     liar.protocols = [("x", b""), ("x", b"")]
     assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -481,9 +450,9 @@ async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, conn
     assert [each.metadata for each in (await one.join()).members] == [b"first"]
 
 
-async def test_members_belong_to_a_group_that_has_a_name(serve: Serve, connect: Connect) -> None:
-    one = await member(await serve(), connect, "")
-    await make_topic(one.client, "t")
+async def test_members_belong_to_a_group_that_has_a_name(serve: Serve) -> None:
+    one = await member(await serve(), "")
+    await one.client.make_topic("t")
     invalid = ErrorCode.INVALID_GROUP_ID
     assert {(await one.join()).error_code, (await one.sync()).error_code} == {invalid}
     assert {await one.heartbeat(), (await one.leave()).error_code} == {invalid}
@@ -491,16 +460,14 @@ async def test_members_belong_to_a_group_that_has_a_name(serve: Serve, connect: 
     assert await one.offsets() == {("t", 0): 5}
 
 
-async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(
-    served: Served, connect: Connect
-) -> None:
+async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(served: Served) -> None:
     """As in Kafka, whose strings have no more than 32,767 bytes in any version."""
-    one = await member(served, connect, "x" * 32_767)
-    await make_topic(one.client, "t")
+    one = await member(served, "x" * 32_767)
+    await one.client.make_topic("t")
     await one.join_and_sync()
     assert await one.commit("t", 5) == [NONE]
     body = bytes.fromhex("000b 0009 00000001 0001 63 00") + b"\xa1\x8d\x06" + b"x" * 100_000
-    liar = await connect(served)
+    liar = await served.connect()
     liar.writer.write(len(body).to_bytes(4, "big") + body)
     with pytest.raises(asyncio.IncompleteReadError):
         await liar.frame()
@@ -509,32 +476,30 @@ async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connecti
 
 @pytest.mark.parametrize("named", [{"instance": "i" * 32_767}])
 async def test_an_instance_whose_name_leaves_no_room_for_an_id_is_refused(
-    serve: Serve, connect: Connect, named: dict[str, str]
+    serve: Serve, named: dict[str, str]
 ) -> None:
-    one = await member(await serve(), connect, **named)
+    one = await member(await serve(), **named)
     assert (await one.join()).error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_metadata_that_is_too_long_is_refused_and_the_group_goes_on(
-    served: Served, one: GroupMember
+    broker: Broker, one: GroupMember
 ) -> None:
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     await one.join_and_sync()
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert await one.commit("t", 5, version=7, metadata="x" * 4_097) == [too_large]
     assert await one.commit("t", 5, version=9, metadata="x" * 32_000) == [too_large]
-    held = served.broker.groups.memory.held_bytes
+    held = broker.groups.memory.held_bytes
     assert await one.commit("t", 6, metadata="x" * 4_096) == [NONE]
-    assert held < served.broker.groups.memory.held_bytes < held + 10_000
+    assert held < broker.groups.memory.held_bytes < held + 10_000
     assert await one.heartbeat() == NONE
 
 
-async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_goes_on(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_goes_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, liar = await member(served, connect), await member(served, connect)
-    await make_topic(one.client, "t")
+    one, liar = await member(served), await member(served)
+    await one.client.make_topic("t")
     await one.join_and_sync()
     liar.protocols = [("range", b"x" * (10 << 20))]
     refused = await liar.join()
@@ -546,9 +511,9 @@ async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_go
 
 @pytest.mark.parametrize("size", [1 << 20, 10 << 20])
 async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_the_group_goes_on(
-    served: Served, connect: Connect, size: int
+    served: Served, one: GroupMember, size: int
 ) -> None:
-    one, liar = await member(served, connect), await member(served, connect)
+    liar = await member(served)
     await one.join_and_sync()
     honest, liar.protocols = liar.protocols, [("range", b"x" * size)]
     for _ in range(2):
@@ -567,32 +532,30 @@ async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_th
 
 
 async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_on(
-    served: Served, one: GroupMember
+    broker: Broker, one: GroupMember
 ) -> None:
     await one.join()
     refused = await one.sync(**{one.id: b"x" * (10 << 20)})
     assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     await one.join_and_sync()
-    assert served.broker.groups.memory.held_bytes < 20_000
+    assert broker.groups.memory.held_bytes < 20_000
 
 
-async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served, connect: Connect) -> None:
+async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served) -> None:
     """What takes back its offsets does not fit one batch."""
-    one = await member(served, connect, "g" * 32_000)
+    one = await member(served, "g" * 32_000)
     for topic in ("t", "u"):
-        await make_topic(one.client, topic, 30)
+        await one.client.make_topic(topic, 30)
         assert await one.commit(topic, *range(30)) == [NONE] * 30
     response = await one.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[one.group]))
     assert response.results[0].error_code == NONE
     assert not served.broker.groups.offsets
 
 
-async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served, connect)
-    await make_topic(one.client, "t", 400)
+    one = await member(served)
+    await one.client.make_topic("t", 400)
     codes = await one.commit("t", *range(400), version=9, metadata="x" * 4000)
     stored = codes.count(NONE)
     assert 100 < stored < 150, "half of all: they come from one address"
@@ -620,10 +583,10 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
 
 @pytest.mark.parametrize("joins_as", ["consumer", "classic"])
 async def test_nobody_joins_or_commits_while_a_group_is_deleted(
-    served: Served, one: GroupMember, joins_as: str
+    broker: Broker, one: GroupMember, joins_as: str
 ) -> None:
     """A deletion takes several turns: it is either refused, or takes all of the group and nothing of the next one."""
-    await make_topic(one.client, "t", 300)
+    await one.client.make_topic("t", 300)
     joining = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id="m",
@@ -643,7 +606,7 @@ async def test_nobody_joins_or_commits_while_a_group_is_deleted(
 
     assert (await ask(), await ask(-1)) == (NONE, NONE)
     assert await one.commit("t", *range(300), version=9) == [NONE] * 300
-    groups = served.broker.groups
+    groups = broker.groups
     deleting = groups.delete(groups.groups["g"]).__await__()
     next(deleting)
     again = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -657,11 +620,11 @@ async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == NONE
 
 
-async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(served: Served, one: GroupMember) -> None:
-    await make_topic(one.client, "t")
+async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(broker: Broker, one: GroupMember) -> None:
+    await one.client.make_topic("t")
     await one.commit("t", 5)
 
-    log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log = log_of(broker, "__consumer_offsets")
     log.refuse_writes("the test says so")
     request = DeleteGroupsRequest(groups_names=["g"])
     (result,) = (await one.client.ask(DELETE_GROUPS, 2, request)).results
@@ -669,10 +632,8 @@ async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(served: Serv
     assert await one.offsets() == {("t", 0): 5}
 
 
-async def test_who_waits_for_others_when_all_groups_go_is_answered(
-    served: Served, one: GroupMember, connect: Connect
-) -> None:
-    other = await member(served, connect)
+async def test_who_waits_for_others_when_all_groups_go_is_answered(served: Served, one: GroupMember) -> None:
+    other = await member(served)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join(3))
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -681,9 +642,9 @@ async def test_who_waits_for_others_when_all_groups_go_is_answered(
     assert served.broker.groups.memory.held_bytes == 0
 
 
-async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve, connect: Connect) -> None:
+async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, other = await member(served, connect), await member(served, connect)
+    one, other = await member(served), await member(served)
     await one.join_and_sync()
     rejoining = asyncio.create_task(other.join(3))
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -697,36 +658,24 @@ async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve, conne
 # The topic, the disk, the clock.
 
 
-async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serve, connect: Connect) -> None:
-    one = await member(await serve(offsets_topic_num_partitions="3"), connect)
-    await make_topic(one.client, "t")
-
-    async def topics() -> dict[str, Any]:
-        response = await one.client.ask(METADATA, 12, MetadataRequest(topics=None))
-        return {topic.name: topic for topic in response.topics}
-
+async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serve) -> None:
+    one = await member(await serve(offsets_topic_num_partitions="3"))
+    await one.client.make_topic("t")
+    topics = one.client.topics
     assert set(await topics()) == {"t"}
     await one.commit("t", 5)
     internal = (await topics())["__consumer_offsets"]
     assert (internal.is_internal, len(internal.partitions)) == (True, 3)
     assert not (await topics())["t"].is_internal
-    data = PartitionProduceData(index=0, records=memoryview(build_batch([Record(0, 1, b"k", b"v")])))
-    request = ProduceRequest(
-        acks=1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])],
-    )
+    data = build_batch([Record(0, 1, b"k", b"v")])
     for client_id, code in (("test", ErrorCode.INVALID_TOPIC_EXCEPTION), (ADMIN_CLIENT, NONE)):
         one.client.client_id = client_id
-        answer = (await one.client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
-        assert answer.error_code == code
+        assert (await one.client.produce("__consumer_offsets", data)).error_code == code
 
 
-async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(serve: Serve) -> None:
     served = await serve(num_partitions="7")
-    client = await connect(served)
+    client = await served.connect()
     request = MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])
     (topic,) = (await client.ask(METADATA, 9, request)).topics
     assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
@@ -734,9 +683,7 @@ async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(
     assert (made.config.cleanup_policy, made.config.segment_bytes) == (("compact",), 100 << 20)
 
 
-async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
-    serve: Serve, connect: Connect, tmp_path: Path
-) -> None:
+async def test_a_folder_that_kafka_wrote_opens_with_its_groups(serve: Serve, tmp_path: Path) -> None:
     """And retention, which would take what is older than a week, leaves them alone."""
     names = [f"group-{number}" for number in range(9)]
     await (await serve()).stop()
@@ -755,7 +702,7 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
         data = build_batch(made) if made else b""
         (tmp_path / "data" / folder / "00000000000000000000.log").write_bytes(data)
     served = await serve(log_retention_ms="1000", log_retention_check_interval_ms="1")
-    one = await member(served, connect)
+    one = await member(served)
     await loaded(one.client)
     for number, name in enumerate(names):
         one.group = name
@@ -764,23 +711,23 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
     assert (len(topic.partitions), topic.config.cleanup_policy) == (4, ("compact",))
     assert await one.commit("t", 77) == [NONE]
     await served.stop()
-    one.client = await connect(await serve(offsets_topic_num_partitions="50"))
+    one.client = await (await serve(offsets_topic_num_partitions="50")).connect()
     await loaded(one.client)
     assert await one.offsets() == {("t", 0): 77}
 
 
-async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve, connect: Connect) -> None:
+async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve) -> None:
     served = await serve(offsets_topic_num_partitions="5")
     names = [f"group-{number}" for number in range(12)]
-    members = {name: await member(served, connect, name, instance="i") for name in names}
-    await make_topic(members[names[0]].client, "t", 2)
+    members = {name: await member(served, name, instance="i") for name in names}
+    await members[names[0]].client.make_topic("t", 2)
     for number, one in enumerate(members.values()):
         await one.join_and_sync()
         assert await one.commit("t", number, number + 100, metadata=f"m{number}") == [NONE, NONE]
     await served.stop()
     served = await serve()
     for number, one in enumerate(members.values()):
-        one.client = await connect(served)
+        one.client = await served.connect()
         await loaded(one.client)
         assert await one.heartbeat() == NONE
         assert (await one.sync()).assignment == b"all"
@@ -790,16 +737,16 @@ async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve, 
 
 
 async def test_groups_that_were_read_are_served_in_turns(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_module, "TURN_S", 0)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     for name in "abc":
         await GroupMember(client, name).join_and_sync()
     await served.stop()
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     await loaded(client)
     assert await states(client) == dict.fromkeys("abc", "Stable")
     groups = served.broker.groups
@@ -808,9 +755,9 @@ async def test_groups_that_were_read_are_served_in_turns(
 
 
 async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
-    serve: Serve, served: Served, one: GroupMember, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await one.join_and_sync()
     await one.commit("t", 5)
     await served.stop()
@@ -827,7 +774,7 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
 
     monkeypatch.setattr(coordinator_module.Coordinator, "_loaded", hold_back)
     served = await serve()
-    one.client = await connect(served)
+    one.client = await served.connect()
     is_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await one.join()).error_code == is_loading
     assert (await one.sync()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -846,11 +793,10 @@ async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
     serve: Serve,
     served: Served,
     one: GroupMember,
-    connect: Connect,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await one.join_and_sync()
     await one.commit("t", 5)
     await served.stop()
@@ -864,7 +810,7 @@ async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
     monkeypatch.setattr(loading, "read", read_badly)
     served = await serve()
     served.broker.clock.hold()
-    one.client = await connect(served)
+    one.client = await served.connect()
     for wait_ms in (1000, 2000, 4000):
         await until(lambda wait_ms=wait_ms: f"again in {wait_ms} ms" in caplog.text)
         assert (await one.join()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -880,11 +826,10 @@ async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_del
     serve: Serve,
     served: Served,
     one: GroupMember,
-    connect: Connect,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await one.commit("t", 5)
     await served.stop()
 
@@ -894,7 +839,7 @@ async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_del
     monkeypatch.setattr(loading, "read", read_badly)
     served = await serve()
     served.broker.clock.hold()
-    one.client = await connect(served)
+    one.client = await served.connect()
     await until(lambda: "again in 1000 ms" in caplog.text)
     await delete_topic(one.client, OFFSETS_TOPIC)
     await one.commit("t", 7)
@@ -905,12 +850,12 @@ async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_del
 
 
 async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_has_expired(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(coordinator_module, "COMMITTED_AT_ONCE", 1)
     served = await serve()
-    one = await member(served, connect)
-    await make_topic(one.client, "t", 3)
+    one = await member(served)
+    await one.client.make_topic("t", 3)
     groups = served.broker.groups
     await one.commit("t", 5, 6, 7, version=2, retention_time_ms=0)
     cleaning = groups._clean_all(with_groups=True)
@@ -924,14 +869,14 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
 
 
 async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of_it_have_been_forgotten(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_module, "COMMITTED_AT_ONCE", 1)
     served = await serve(offsets_retention_check_interval_ms="2000000000")
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
-    one = await member(served, connect)
-    await make_topic(one.client, "t", 3)
+    one = await member(served)
+    await one.client.make_topic("t", 3)
     await one.commit("t", 5, 6, 7)
     clock.advance(days=8)
     cleaning = groups._clean_all(with_groups=True)
@@ -966,7 +911,7 @@ async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the next member commits is not written over."""
-    await make_topic(one.client, "t", 3)
+    await one.client.make_topic("t", 3)
     await one.join_and_sync()
     group = served.broker.groups.groups["g"]
     codes = await commit_while(served, one, monkeypatch, lambda: group.leave([(one.id, None)]))
@@ -977,7 +922,7 @@ async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
 async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topic(one.client, "t", 3)
+    await one.client.make_topic("t", 3)
     groups = served.broker.groups
     codes = await commit_while(
         served, one, monkeypatch, lambda: list(groups.delete(groups.groups["g"]).__await__())
@@ -987,53 +932,53 @@ async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
 
 
 async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_name_now(
-    serve: Serve, served: Served, one: GroupMember, connect: Connect
+    serve: Serve, served: Served, one: GroupMember
 ) -> None:
-    await make_topic(one.client, "t", 2)
-    await make_topic(one.client, "kept")
+    await one.client.make_topic("t", 2)
+    await one.client.make_topic("kept")
     await one.commit("t", 5, 6)
     await one.commit("kept", 7)
     await delete_topic(one.client, "t")
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     assert await one.offsets(t=2) == {("t", 0): -1, ("t", 1): -1}
     assert await one.offsets() == {("kept", 0): 7}
     await one.commit("t", 1)
     await until(lambda: [*served.broker.groups.offsets["g"].topics["t"]] == [0])
     await served.stop()
-    one.client = await connect(await serve())
+    one.client = await (await serve()).connect()
     await loaded(one.client)
     assert await one.offsets() == {("kept", 0): 7, ("t", 0): 1}
 
 
 async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_a_crash(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _, **__: None)
     served = await serve()
-    one = await member(served, connect)
-    await make_topic(one.client, "t")
-    await make_topic(one.client, "kept")
+    one = await member(served)
+    await one.client.make_topic("t")
+    await one.client.make_topic("kept")
     for topic in ("t", "kept"):
         assert await one.commit(topic, 5, version=2, retention_time_ms=DAY_MS) == [NONE]
     await delete_topic(one.client, "t")
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await served.stop()
-    one.client = await connect(await serve())
+    one.client = await (await serve()).connect()
     await loaded(one.client)
     assert await one.offsets() == {("kept", 0): 5}
 
 
-async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve, connect: Connect) -> None:
+async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve) -> None:
     """KIP-211: and with the last of them the group."""
     served = await serve(offsets_retention_minutes="1440", offsets_retention_check_interval_ms="60000")
     one, simple, old = (
-        await member(served, connect),
-        await member(served, connect, "simple"),
-        await member(served, connect, "old"),
+        await member(served),
+        await member(served, "simple"),
+        await member(served, "old"),
     )
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
-    await make_topic(one.client, "t", 2)
+    await one.client.make_topic("t", 2)
     one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00")]
     await one.join(session_timeout_ms=1_800_000)
     await one.sync()
@@ -1064,14 +1009,14 @@ async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve,
 
 
 async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_next_round(
-    serve: Serve, connect: Connect
+    serve: Serve,
 ) -> None:
     served = await serve(offsets_retention_check_interval_ms="60000")
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
-    one, reader = await member(served, connect), await member(served, connect, "reader")
+    one, reader = await member(served), await member(served, "reader")
     for topic in ("t", "kept"):
-        await make_topic(one.client, topic)
+        await one.client.make_topic(topic)
     await one.join_and_sync()
     await one.leave()
     await reader.commit("t", 5)
@@ -1083,12 +1028,10 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_n
     clock.release()
 
 
-async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round_too(
-    served: Served, connect: Connect
-) -> None:
+async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round_too(served: Served) -> None:
     groups = served.broker.groups
-    one, reader = await member(served, connect), await member(served, connect, "reader")
-    await make_topic(one.client, "t")
+    one, reader = await member(served), await member(served, "reader")
+    await one.client.make_topic("t")
     groups._clean(with_groups=True)
     await until(lambda: groups._cleaning is None)
     await one.join_and_sync()
@@ -1100,10 +1043,10 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round
 
 
 async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of_nothing_after_that(
-    served: Served, connect: Connect
+    served: Served,
 ) -> None:
     groups = served.broker.groups
-    one = await member(served, connect)
+    one = await member(served)
     await one.join_and_sync()
     await one.leave()
     # Between two topics that are deleted.
@@ -1113,18 +1056,16 @@ async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of
     assert not groups.groups
 
 
-async def test_a_step_of_the_time_of_day_ends_no_session(served: Served, one: GroupMember) -> None:
+async def test_a_step_of_the_time_of_day_ends_no_session(broker: Broker, one: GroupMember) -> None:
     await one.join_and_sync()
-    served.broker.clock._held = (served.broker.clock.now_ms() + DAY_MS, served.broker.clock.monotonic_ms())
-    served.broker.clock._tell()
+    broker.clock._held = (broker.clock.now_ms() + DAY_MS, broker.clock.monotonic_ms())
+    broker.clock._tell()
     assert await one.heartbeat() == NONE
-    served.broker.clock.release()
+    broker.clock.release()
 
 
-async def test_a_stop_answers_members_that_wait_for_others(
-    served: Served, one: GroupMember, connect: Connect
-) -> None:
-    other = await member(served, connect)
+async def test_a_stop_answers_members_that_wait_for_others(served: Served, one: GroupMember) -> None:
+    other = await member(served)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join())
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -1133,11 +1074,11 @@ async def test_a_stop_answers_members_that_wait_for_others(
 
 
 async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
-    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    broker: Broker, one: GroupMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     assert await one.commit("t", 5) == [NONE]
-    log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log = log_of(broker, "__consumer_offsets")
     log.refuse_writes("the test says so")
     assert await one.commit("t", 6) == [ErrorCode.NOT_COORDINATOR]
     assert await one.offsets() == {("t", 0): 5}
@@ -1166,10 +1107,9 @@ def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
-    serve: Serve, connect: Connect
+    served: Served, one: GroupMember, serve: Serve
 ) -> None:
-    served = await serve()
-    one, other = await member(served, connect), await member(served, connect)
+    other = await member(served)
     await one.join_and_sync()
     rejoining = asyncio.create_task(one.join())
     await other.join(3)
@@ -1178,7 +1118,7 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
     assert (await other.leave()).error_code == NONE
     await served.stop()  # which stores nothing more than a crash would
     served = await serve()
-    one.client = await connect(served)
+    one.client = await served.connect()
     await loaded(one.client)
     group, clock = served.broker.groups.groups["g"], served.broker.clock
     assert set(group.members) == {one.id, other.id}
@@ -1192,10 +1132,10 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
 
 
 async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten_in_small_batches(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await member(served, connect, "g" * 32_000)
-    await make_topic(one.client, "t", 120)
+    one = await member(served, "g" * 32_000)
+    await one.client.make_topic("t", 120)
     group_log, sizes = served.broker.groups.log, []
     append = group_log.append
 
@@ -1212,10 +1152,10 @@ async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten
 
 
 async def test_no_client_takes_all_groups_away(one: GroupMember) -> None:
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     await one.join_and_sync()
     await one.commit("t", 5)
-    request = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC, "t"], timeout_ms=9000)
+    request = delete_request(OFFSETS_TOPIC, "t")
     refused, deleted = (await one.client.ask(DELETE_TOPICS, 3, request)).responses
     assert (refused.error_code, deleted.error_code) == (ErrorCode.INVALID_TOPIC_EXCEPTION, NONE)
     for value in ("delete", "compact,delete"):
@@ -1229,12 +1169,12 @@ async def test_no_client_takes_all_groups_away(one: GroupMember) -> None:
     assert await states(one.client) == {"g": "Stable"}
 
 
-async def test_when_the_topic_is_deleted_all_groups_are_gone(served: Served, one: GroupMember) -> None:
-    await make_topic(one.client, "t")
+async def test_when_the_topic_is_deleted_all_groups_are_gone(broker: Broker, one: GroupMember) -> None:
+    await one.client.make_topic("t")
     await one.join_and_sync()
     await one.commit("t", 5)
     await delete_topic(one.client, "__consumer_offsets")
-    assert (await states(one.client), served.broker.groups.memory.held_bytes) == ({}, 0)
+    assert (await states(one.client), broker.groups.memory.held_bytes) == ({}, 0)
     assert (await one.fetch(), await one.heartbeat()) == ([], UNKNOWN)
     one.id, one.generation = "", -1
     assert await one.commit("t", 6) == [NONE]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.integration.test_consumer_group_handlers import Member
-from tests.integration.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
+from tests.integration.test_group_handlers import NONE, delete_topic, loaded, member
 from tests.support.group_member import GroupMember
-from tests.support.served import Connect, Serve, Served, connect, serve, until
+from tests.support.served import Serve, Served, until
 from tests.unit.broker.test_groups_classic import Client, World, make
 from tidelog.broker.groups.consumer_member import MEMBER_BYTES
 from tidelog.broker.groups.memory import GROUP_BYTES, Memory
@@ -22,47 +22,43 @@ from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, J
 from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 
-__all__ = ["connect", "serve"]  # fixtures
 
-
-async def elsewhere(served: Served, connect: Connect, group: str, address: str = "10.0.0.2") -> GroupMember:
+async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> GroupMember:
     """Return a member whose client has another address."""
-    client = await connect(served)
-    await client.make_topic("t")
+    client = await served.connect()
+    await client.create("t")  # if no other has
     served.connection_of(client).session.address = address
     return GroupMember(client, group)
 
 
-async def fill(served: Served, connect: Connect) -> GroupMember:
+async def fill(served: Served) -> GroupMember:
     """Have one address make the broker hold all that it may for it; return its last member that found room."""
-    found = await member(served, connect, "fill")
+    found = await member(served, "fill")
     await found.join_and_sync()
     for size in (100_000, 10_000, 1_000, 10):
         while True:
-            one = await member(served, connect, f"fill-{served.broker.groups.memory.held_bytes}")
+            one = await member(served, f"fill-{served.broker.groups.memory.held_bytes}")
             one.protocols = [("range", b"x" * size)]
             if (await one.join(3)).error_code:
                 break
     return found
 
 
-async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    there = await elsewhere(served, connect, "there")
+    there = await elsewhere(served, "there")
     await there.join_and_sync()
-    here = await fill(served, connect)
+    here = await fill(served)
     assert 500_000 < memory.held_bytes < 540_000
-    late = await member(served, connect, "late")
+    late = await member(served, "late")
     assert (await late.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert await here.commit("t", 1, metadata="x" * 4096) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 
     assert await there.commit("t", 5) == [NONE]
     there.protocols = [("range", b"x" * 100_000)]
     await there.join_and_sync()
-    new = await elsewhere(served, connect, "new", "10.0.0.3")
+    new = await elsewhere(served, "new", "10.0.0.3")
     await new.join_and_sync()
 
     new.protocols = [("range", b"x" * 600_000)]
@@ -72,10 +68,10 @@ async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(
     await new.join_and_sync()
 
 
-async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve, connect: Connect) -> None:
+async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one, other = await elsewhere(served, connect, "g"), await elsewhere(served, connect, "g", "10.0.0.3")
+    one, other = await elsewhere(served, "g"), await elsewhere(served, "g", "10.0.0.3")
     await one.join_and_sync()
     assert await one.commit("t", 5, metadata="x" * 1000) == [NONE]
     rejoining = asyncio.create_task(one.join())
@@ -96,14 +92,12 @@ async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve, connec
     assert memory.has_room("10.0.0.3", 1 << 19)
 
 
-async def test_no_address_has_more_than_half_of_the_memory_over_restarts(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_no_address_has_more_than_half_of_the_memory_over_restarts(serve: Serve) -> None:
     """A group is of who has committed for it, or else of its first member."""
     for _ in range(3):
         served = await serve(group_state_max_bytes=str(1 << 20))
         memory = served.broker.groups.memory
-        one = await elsewhere(served, connect, "")
+        one = await elsewhere(served, "")
         await loaded(one.client)
         for number in range(1000):
             one.group = f"{number:0100}"
@@ -113,32 +107,32 @@ async def test_no_address_has_more_than_half_of_the_memory_over_restarts(
         assert 500_000 < memory.held_bytes < 1 << 19
         await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
-    other = await elsewhere(served, connect, "other", "10.0.0.3")
+    other = await elsewhere(served, "other", "10.0.0.3")
     await loaded(other.client)
     assert served.broker.groups.memory.has_room("10.0.0.3", 450_000)
     assert await other.commit("t", 5) == [NONE]
 
 
-async def test_groups_that_were_loaded_are_of_their_members(serve: Serve, connect: Connect) -> None:
+async def test_groups_that_were_loaded_are_of_their_members(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await elsewhere(served, connect, "g")
+    one = await elsewhere(served, "g")
     one.protocols = [("range", b"x" * 100_000)]
     await one.join_and_sync()
-    new = await elsewhere(served, connect, "new", "10.0.0.3")
+    new = await elsewhere(served, "new", "10.0.0.3")
     assert (await Member(new.client, group="new").heartbeat()).error_code == NONE
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
-    await loaded(await connect(served))
+    await loaded(await served.connect())
     by_address = served.broker.groups.memory.by_address
     assert set(by_address) == {"10.0.0.2", "10.0.0.3"}
     assert by_address["10.0.0.2"] > 102_000
     assert by_address["10.0.0.3"] > GROUP_BYTES + MEMBER_BYTES
 
 
-async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve, connect: Connect) -> None:
+async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served, connect)
+    one = await member(served)
     await one.join()
     assert (await one.sync(**{one.id: b"x" * 600_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert memory.held_bytes < 10_000
@@ -156,24 +150,23 @@ async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve, con
     assert (await one.sync(**{one.id: b"x" * 200_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
+async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served, connect)
+    one = await member(served)
     codes = []
     for number in range(12):
         one.id, one.group = "", f"{number:030000}"
         codes.append((await one.client.ask(JOIN_GROUP, 5, one.join_request())).error_code)
     assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 8 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 4
-    await make_topic(one.client, "t")
+    await one.client.make_topic("t")
     one.id, one.group = "", "x" * 30_000
     assert await one.commit("t", 5) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
     assert (len(served.broker.groups.groups), memory.held_bytes < 1 << 19) == (8, True)
 
 
-async def test_a_request_names_no_more_than_clients_do(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    one = await member(served, connect)
+async def test_a_request_names_no_more_than_clients_do(served: Served) -> None:
+    one = await member(served)
     one.protocols = [(f"p{number}", b"") for number in range(100)]
     await one.join_and_sync()
     one.protocols *= 1000
@@ -225,9 +218,9 @@ async def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
     assert [memory.has_room("c", size_bytes) for size_bytes in (25, 26)] == [True, False]
 
 
-async def flood(served: Served, connect: Connect, address: str, most: int = 1000) -> list[str]:
+async def flood(served: Served, address: str, most: int = 1000) -> list[str]:
     """Commit for groups that nobody has joined until there is no room; return their names."""
-    one = await elsewhere(served, connect, "", address)
+    one = await elsewhere(served, "", address)
     taken = []
     for number in range(most):
         one.group = f"{address}-{number}"
@@ -244,16 +237,16 @@ async def settled(served: Served) -> None:
 
 
 async def test_groups_that_nobody_joined_give_way_to_who_comes(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     groups = served.broker.groups
     # What two addresses may have held is not all: there is room for others.
-    flooded = {address: await flood(served, connect, address) for address in ("10.0.0.2", "10.0.0.3")}
+    flooded = {address: await flood(served, address) for address in ("10.0.0.2", "10.0.0.3")}
     assert groups.memory.held_bytes > 950_000
     assert not groups.memory.is_short
     for number in range(20):
-        one = await elsewhere(served, connect, f"new-{number}", f"10.0.1.{number}")
+        one = await elsewhere(served, f"new-{number}", f"10.0.1.{number}")
         await one.join_and_sync()
         assert await one.commit("t", number) == [NONE]
     await settled(served)
@@ -269,18 +262,18 @@ async def test_groups_that_nobody_joined_give_way_to_who_comes(
     there, held = set(groups.groups), groups.memory.held_bytes
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
-    await loaded(await connect(served))
+    await loaded(await served.connect())
     assert set(served.broker.groups.groups) == there
     assert served.broker.groups.memory.held_bytes <= held
 
 
-async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve, connect: Connect) -> None:
+async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     groups = served.broker.groups
-    quiet = await flood(served, connect, "10.0.0.9", most=100)
+    quiet = await flood(served, "10.0.0.9", most=100)
     many = [f"10.0.0.{number}" for number in range(2, 8)]
     for address in [*many, *many]:
-        await flood(served, connect, address)
+        await flood(served, address)
     await settled(served)
     assert all(name in groups.groups for name in quiet)
 
@@ -291,21 +284,21 @@ def delete(served: Served, group: str) -> None:
         pass
 
 
-async def test_groups_with_members_do_not_give_way(serve: Serve, connect: Connect) -> None:
+async def test_groups_with_members_do_not_give_way(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     groups = served.broker.groups
-    names = await flood(served, connect, "10.0.0.2")
-    kept = await elsewhere(served, connect, names[0], "10.0.0.2")
+    names = await flood(served, "10.0.0.2")
+    kept = await elsewhere(served, names[0], "10.0.0.2")
     kept.protocols = [("range", b"x")]
-    left = await elsewhere(served, connect, names[1], "10.0.0.2")
+    left = await elsewhere(served, names[1], "10.0.0.2")
     left.protocols = [("range", b"x")]
     delete(served, names[-1])
     await kept.join_and_sync()
     await left.join_and_sync()
     await left.leave()
-    await flood(served, connect, "10.0.0.3")
+    await flood(served, "10.0.0.3")
     for number in range(40):
-        await (await elsewhere(served, connect, f"new-{number}", f"10.0.1.{number}")).join_and_sync()
+        await (await elsewhere(served, f"new-{number}", f"10.0.1.{number}")).join_and_sync()
     await settled(served)
     assert names[0] in groups.groups, "it has a member"
     assert names[1] in groups.groups, "others were never joined"

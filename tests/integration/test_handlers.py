@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import (
+    NO_ID,
+    T0,
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    produce_request,
+    records,
+)
 from tests.support.group_member import ASKED
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.broker import Broker
 from tidelog.broker.topic_rules import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
@@ -63,21 +73,13 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 )
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.records import message_set
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.registry import APIS
-from tidelog.protocol.wire.api import Api
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
 
-__all__ = ["connect", "serve"]  # fixtures
-
-T0 = 1_700_000_000_000
-NO_ID = bytes(16)
 # These are asked in test_administration.py.
 ADMINISTRATION = {
     ALTER_CONFIGS,
@@ -92,40 +94,6 @@ ADMINISTRATION = {
     LIST_CONFIG_RESOURCES,
     LIST_PARTITION_REASSIGNMENTS,
 }
-
-
-def versions(api: Api) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
-
-
-def records(*values: bytes, step_ms: int = 1000) -> memoryview:
-    made = [Record(i, T0 + i * step_ms, None, value, ()) for i, value in enumerate(values)]
-    return memoryview(build_batch(made, base_offset=0))
-
-
-async def make_topic(client: Client, name: str, partitions: int = 1, **options: str) -> bytes:
-    configs = [
-        create.CreatableTopicConfig(name=option.replace("_", "."), value=value)
-        for option, value in options.items()
-    ]
-    topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
-    response = await client.ask(
-        create.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    )
-    assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
-    return bytes(response.topics[0].topic_id)
-
-
-async def produce(
-    client: Client, topic: str, data: memoryview, *, acks: int = 1, version: int = 9, topic_id: bytes = NO_ID
-) -> Any:
-    partition = PartitionProduceData(index=0, records=data)
-    named = TopicProduceData(
-        name=topic if version < 13 else "", topic_id=topic_id, partition_data=[partition]
-    )
-    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named])
-    response = await client.ask(PRODUCE, version, request)
-    return response.responses[0].partition_responses[0]
 
 
 # Asked in test_nothing_to_describe.py.
@@ -149,8 +117,7 @@ def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
 
 
 @versions(API_VERSIONS)
-async def test_api_versions(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_api_versions(client: Client, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     response = await client.ask(API_VERSIONS, version, request)
     announced = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
@@ -167,10 +134,7 @@ def test_what_a_client_may_do_is_in_kafkas_bits() -> None:
     assert (TOPIC_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 8096)
 
 
-async def test_an_unknown_version_of_api_versions_gets_the_table_in_version_0(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
+async def test_an_unknown_version_of_api_versions_gets_the_table_in_version_0(client: Client) -> None:
     header = b"\x00\x12" + (99).to_bytes(2, "big") + (5).to_bytes(4, "big") + b"\x00\x01c" + b"\x00 who knows"
     client.writer.write(len(header).to_bytes(4, "big") + header)
     correlation_id, response = await client.receive(API_VERSIONS, 0)
@@ -179,17 +143,14 @@ async def test_an_unknown_version_of_api_versions_gets_the_table_in_version_0(
     assert (await client.ask(API_VERSIONS, 0, ApiVersionsRequest())).error_code == ErrorCode.NONE
 
 
-async def test_a_client_may_not_call_itself_anything(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_client_may_not_call_itself_anything(client: Client) -> None:
     request = ApiVersionsRequest(client_software_name="no spaces", client_software_version="1")
     assert (await client.ask(API_VERSIONS, 3, request)).error_code == ErrorCode.INVALID_REQUEST
 
 
 @versions(METADATA)
-async def test_metadata(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic_id = await make_topic(client, "t", 3)
+async def test_metadata(served: Served, client: Client, version: int) -> None:
+    topic_id = await client.make_topic("t", 3)
     wanted = [MetadataRequestTopic(name="t"), MetadataRequestTopic(name="../x")]
     response = await client.ask(METADATA, version, MetadataRequest(topics=wanted))
     found, illegal = response.topics
@@ -209,10 +170,9 @@ async def test_metadata(serve: Serve, connect: Connect, version: int) -> None:
 
 
 @versions(METADATA)
-async def test_metadata_of_all_topics_and_of_none(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "a")
-    await make_topic(client, "b")
+async def test_metadata_of_all_topics_and_of_none(client: Client, version: int) -> None:
+    await client.make_topic("a")
+    await client.make_topic("b")
     everything = MetadataRequest(topics=None if version else [])
     assert {t.name for t in (await client.ask(METADATA, version, everything)).topics} == {"a", "b"}
     if version:
@@ -220,24 +180,20 @@ async def test_metadata_of_all_topics_and_of_none(serve: Serve, connect: Connect
 
 
 @versions(METADATA)
-async def test_metadata_creates_what_is_missing_where_it_may(
-    serve: Serve, connect: Connect, version: int
-) -> None:
-    client = await connect(await serve(num_partitions="2"))
+async def test_metadata_creates_what_is_missing_where_it_may(serve: Serve, version: int) -> None:
+    client = await (await serve(num_partitions="2")).connect()
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
     (topic,) = (await client.ask(METADATA, version, request)).topics
     assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 2)
-    assert (await produce(client, "new", records(b"at once"))).error_code == ErrorCode.NONE
+    assert (await client.produce("new", records(b"at once"))).error_code == ErrorCode.NONE
     if version >= 4:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name="unwanted")], allow_auto_topic_creation=False
-        )
+        request = metadata_request("unwanted", create=False)
         (topic,) = (await client.ask(METADATA, version, request)).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_metadata_creates_nothing_where_the_broker_forbids_it(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(auto_create_topics_enable="false"))
+async def test_metadata_creates_nothing_where_the_broker_forbids_it(serve: Serve) -> None:
+    client = await (await serve(auto_create_topics_enable="false")).connect()
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
     (topic,) = (await client.ask(METADATA, 1, request)).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -245,9 +201,8 @@ async def test_metadata_creates_nothing_where_the_broker_forbids_it(serve: Serve
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_metadata_by_id(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "t")
+async def test_metadata_by_id(client: Client, version: int) -> None:
+    topic_id = await client.make_topic("t")
     ids = [
         MetadataRequestTopic(topic_id=topic_id, name=None),
         MetadataRequestTopic(topic_id=b"?" * 16, name=None),
@@ -259,9 +214,8 @@ async def test_metadata_by_id(serve: Serve, connect: Connect, version: int) -> N
 
 
 @pytest.mark.parametrize("version", [10, 11])
-async def test_metadata_by_id_before_ids_are_understood(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "t")
+async def test_metadata_by_id_before_ids_are_understood(client: Client, version: int) -> None:
+    topic_id = await client.make_topic("t")
     for wrong in (
         MetadataRequestTopic(topic_id=topic_id, name=None),
         MetadataRequestTopic(topic_id=topic_id, name="t"),
@@ -278,45 +232,36 @@ async def test_metadata_by_id_before_ids_are_understood(serve: Serve, connect: C
 
 @versions(PRODUCE)
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_produce(serve: Serve, connect: Connect, version: int, acks: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "t")
+async def test_produce(client: Client, version: int, acks: int) -> None:
+    await client.make_topic("t")
     for expected in (0, 2):
-        answer = await produce(
-            client, "t", records(b"a", b"b"), acks=acks, version=version, topic_id=topic_id
-        )
+        answer = await client.produce("t", records(b"a", b"b"), acks=acks, version=version)
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, expected)
         assert answer.log_append_time_ms == -1
         assert answer.log_start_offset == (0 if version >= 5 else -1)
 
 
 @versions(PRODUCE)
-async def test_produce_to_what_is_not_there(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    answer = await produce(client, "nowhere", records(b"a"), version=version, topic_id=b"?" * 16)
+async def test_produce_to_what_is_not_there(client: Client, version: int) -> None:
+    answer = await client.produce("nowhere", records(b"a"), version=version)
     code = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (answer.error_code, answer.base_offset) == (code, -1)
 
 
-async def test_produce_with_acks_that_do_not_exist(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    answer = await produce(client, "t", records(b"a"), acks=2)
+async def test_produce_with_acks_that_do_not_exist(client: Client) -> None:
+    await client.make_topic("t")
+    answer = await client.produce("t", records(b"a"), acks=2)
     assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert (await produce(client, "t", records(b"a"))).base_offset == 0
+    assert (await client.produce("t", records(b"a"))).base_offset == 0
 
 
 async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_connection(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    data = PartitionProduceData(index=0, records=records(b"a"))
-    request = ProduceRequest(
-        acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[data])]
-    )
+    await client.make_topic("t")
+    request = produce_request("t", records(b"a"), acks=0)
     client.send(PRODUCE, 9, 1, request)
-    assert (await produce(client, "t", records(b"b"))).base_offset == 1
+    assert (await client.produce("t", records(b"b"))).base_offset == 1
     request.topic_data[0].name = "nowhere"
     client.send(PRODUCE, 9, 1, request)
     assert await client.reader.read() == b""
@@ -325,48 +270,20 @@ async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_conne
     assert line.exc_info is None  # The client's fault: what we were doing meanwhile explains nothing.
 
 
-async def test_S46_log_append_time_is_told_and_stored(serve: Serve, connect: Connect) -> None:
-    served = await serve()
+async def test_S46_log_append_time_is_told_and_stored(served: Served) -> None:
     served.broker.clock.hold(T0 + 5)
-    client = await connect(served)
-    await make_topic(client, "t", message_timestamp_type="LogAppendTime")
-    assert (await produce(client, "t", records(b"a", b"b"))).log_append_time_ms == T0 + 5
-    assert [r.timestamp for r in read_records(await fetched(client, "t", 0))] == [T0 + 5] * 2
-
-
-async def fetched(
-    client: Client, topic: str, offset: int, *, version: int = 11, topic_id: bytes = NO_ID
-) -> bytes:
-    part = await fetch_part(client, topic, offset, version=version, topic_id=topic_id)
-    assert part.error_code == ErrorCode.NONE
-    return bytes(part.records)
-
-
-async def fetch_part(
-    client: Client,
-    topic: str,
-    offset: int,
-    *,
-    version: int = 11,
-    topic_id: bytes = NO_ID,
-    max_wait_ms: int = 0,
-    **more: Any,
-) -> Any:
-    want = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **more)
-    named = FetchTopic(topic=topic if version < 13 else "", topic_id=topic_id, partitions=[want])
-    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[named])
-    response = await client.ask(FETCH, version, request)
-    assert (response.error_code, response.session_id) == (ErrorCode.NONE, 0)
-    return response.responses[0].partitions[0]
+    client = await served.connect()
+    await client.make_topic("t", message_timestamp_type="LogAppendTime")
+    assert (await client.produce("t", records(b"a", b"b"))).log_append_time_ms == T0 + 5
+    assert [r.timestamp for r in read_records(await client.fetched("t", 0))] == [T0 + 5] * 2
 
 
 @versions(FETCH)
-async def test_fetch(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b"))
-    await produce(client, "t", records(b"c"))
-    part = await fetch_part(client, "t", 1, version=version, topic_id=topic_id)
+async def test_fetch(client: Client, version: int) -> None:
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b"))
+    await client.produce("t", records(b"c"))
+    part = await client.fetch("t", 1, version=version)
     assert (part.error_code, part.high_watermark) == (ErrorCode.NONE, 3)
     assert part.last_stable_offset == (3 if version >= 4 else -1)
     assert part.log_start_offset == (0 if version >= 5 else -1)
@@ -378,50 +295,36 @@ async def test_fetch(serve: Serve, connect: Connect, version: int) -> None:
         assert b"c" in data
     else:
         assert [(r.offset, r.value) for r in message_set.read_records(data)] == [(1, b"b"), (2, b"c")]
-    at_end = await fetch_part(client, "t", 3, version=version, topic_id=topic_id)
+    at_end = await client.fetch("t", 3, version=version)
     assert (at_end.error_code, bytes(at_end.records)) == (ErrorCode.NONE, b"")
 
 
 @versions(FETCH)
-async def test_fetch_from_where_nothing_is(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    topic_id = await make_topic(client, "t")
-    behind = await fetch_part(client, "t", 1, version=version, topic_id=topic_id, max_wait_ms=60_000)
+async def test_fetch_from_where_nothing_is(client: Client, version: int) -> None:
+    await client.make_topic("t")
+    behind = await client.fetch("t", 1, version=version, max_wait_ms=60_000)
     assert (behind.error_code, behind.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
-    unknown = await fetch_part(client, "no", 0, version=version, topic_id=b"?" * 16, max_wait_ms=60_000)
+    unknown = await client.fetch("no", 0, version=version, max_wait_ms=60_000)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert unknown.error_code == missing
 
 
-async def test_fetch_waits_for_what_comes(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client, producer = await connect(served), await connect(served)
-    await make_topic(client, "t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = FetchRequest(
-        max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic="t", partitions=[want])]
-    )
-    client.send(FETCH, 11, 9, request)
-    await produce(producer, "t", records(b"here"))
+async def test_fetch_waits_for_what_comes(served: Served) -> None:
+    client, producer = await served.connect(), await served.connect()
+    await client.make_topic("t")
+    client.send(FETCH, 11, 9, fetch_request("t", max_wait_ms=600_000))
+    await producer.produce("t", records(b"here"))
     _, response = await client.receive(FETCH, 11)
     assert [r.value for r in read_records(bytes(response.responses[0].partitions[0].records))] == [b"here"]
 
 
-async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_whole(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "big")
-    await make_topic(client, "other")
-    await produce(client, "big", records(b"x" * 5_000))
-    await produce(client, "other", records(b"y" * 100))
-    topics = [
-        FetchTopic(
-            topic=name, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-        )
-        for name in ("big", "other")
-    ]
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1_000, topics=topics)
+async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_whole(client: Client) -> None:
+    await client.make_topic("big")
+    await client.make_topic("other")
+    await client.produce("big", records(b"x" * 5_000))
+    await client.produce("other", records(b"y" * 100))
+    request = fetch_request("big", max_bytes=1_000, partition_max_bytes=1 << 20)
+    request.topics += fetch_request("other").topics
     big, other = (await client.ask(FETCH, 11, request)).responses
     assert len(bytes(big.partitions[0].records)) > 5_000
     assert bytes(other.partitions[0].records) == b""
@@ -429,14 +332,12 @@ async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
 async def test_large_answers_arrive_whole_however_slowly_they_are_read(
-    serve: Serve, connect: Connect, version: int
+    broker: Broker, client: Client, version: int
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic_id = await make_topic(client, "t", partitions=2, max_message_bytes="10000000")
+    topic_id = await client.make_topic("t", partitions=2, max_message_bytes="10000000")
     for n in range(6):
-        await produce(client, "t", records(bytes([n]) * 700_000))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+        await client.produce("t", records(bytes([n]) * 700_000))
+    log = log_of(broker, "t")
     whole = log.read(0, 1 << 30, True, PATIENT).read()
     wanted = [
         FetchPartition(partition=index, fetch_offset=3 * (1 - index), partition_max_bytes=most)
@@ -456,12 +357,11 @@ async def test_large_answers_arrive_whole_however_slowly_they_are_read(
 
 
 async def test_what_is_not_in_memory_is_read_by_another_thread(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
+    await client.make_topic("t")
     for n in range(5):
-        await produce(client, "t", records(b"%d" % n))
+        await client.produce("t", records(b"%d" % n))
     threads = set()
 
     def cold(*_: object) -> int:
@@ -473,51 +373,39 @@ async def test_what_is_not_in_memory_is_read_by_another_thread(
 
     monkeypatch.setattr(os, "preadv", cold)
     monkeypatch.setattr(os, "pread", pread)
-    data = await fetched(client, "t", 2)
+    data = await client.fetched("t", 2)
     assert [r.value for r in read_records(data)] == [b"2"]
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        topics=[
-            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=T0)])
-        ],
-    )
-    answer = (await client.ask(LIST_OFFSETS, 5, request)).topics[0].partitions[0]
+    answer = await client.list_offsets("t", T0)
     assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, 0, T0)
     assert threads == {"reader"}
 
 
-async def test_a_fetch_session_that_nobody_has_is_not_found(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
+async def test_a_fetch_session_that_nobody_has_is_not_found(client: Client) -> None:
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=5, session_epoch=1, topics=[])
     response = await client.ask(FETCH, 11, request)
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_a_leader_epoch_that_is_not_ours_is_refused(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    newer = await fetch_part(client, "t", 0, current_leader_epoch=7)
+async def test_a_leader_epoch_that_is_not_ours_is_refused(client: Client) -> None:
+    await client.make_topic("t")
+    newer = await client.fetch("t", 0, current_leader_epoch=7)
     assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert (await fetch_part(client, "t", 0, current_leader_epoch=0)).error_code == ErrorCode.NONE
+    assert (await client.fetch("t", 0, current_leader_epoch=0)).error_code == ErrorCode.NONE
 
 
-async def test_a_reader_that_saw_another_epoch_is_told_where_they_part(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a"))
-    part = await fetch_part(client, "t", 5, version=12, last_fetched_epoch=0)
+async def test_a_reader_that_saw_another_epoch_is_told_where_they_part(client: Client) -> None:
+    await client.make_topic("t")
+    await client.produce("t", records(b"a"))
+    part = await client.fetch("t", 5, version=12, last_fetched_epoch=0)
     assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 1)
-    unheard_of = await fetch_part(client, "t", 0, version=12, last_fetched_epoch=3)
+    unheard_of = await client.fetch("t", 0, version=12, last_fetched_epoch=3)
     assert unheard_of.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @versions(LIST_OFFSETS)
-async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b", b"c"))
+async def test_list_offsets(client: Client, version: int) -> None:
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b", b"c"))
 
     async def ask(timestamp: int) -> Any:
         want = ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=10)
@@ -545,11 +433,9 @@ async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> Non
 
 
 async def test_P5_P24_the_questions_that_are_no_times_look_from_the_log_start_on(
-    serve: Serve, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
+    await client.make_topic("t")
 
     async def ask(timestamp: int) -> Any:
         want = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
@@ -558,10 +444,10 @@ async def test_P5_P24_the_questions_that_are_no_times_look_from_the_log_start_on
         return part.error_code, part.offset, part.timestamp, part.leader_epoch
 
     assert await ask(-3) == (0, -1, -1, -1)
-    await produce(client, "t", records(b"a", b"b", b"c"))
-    await produce(client, "t", records(b"d", b"e"))
+    await client.produce("t", records(b"a", b"b", b"c"))
+    await client.produce("t", records(b"d", b"e"))
     assert await ask(-3) == (0, 2, T0 + 2000, 0)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(broker, "t")
     log.advance_start(3)
     assert [await ask(special) for special in (-1, -2, -3, -4)] == [
         (0, 5, -1, 0),
@@ -577,23 +463,18 @@ async def test_P5_P24_the_questions_that_are_no_times_look_from_the_log_start_on
 
 
 async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing_else(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b", b"c"))
-    part = await fetch_part(client, "t", 0)
+    client = await (await serve()).connect()
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b", b"c"))
+    part = await client.fetch("t", 0)
     assert (part.high_watermark, part.last_stable_offset) == (3, 1)
-    refused = await fetch_part(client, "t", 4)
+    refused = await client.fetch("t", 4)
     assert (refused.error_code, refused.last_stable_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
-    want = ListOffsetsPartition(partition_index=0, timestamp=-1)
     for isolation_level, end in ((0, 3), (1, 1)):
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation_level,
-            topics=[ListOffsetsTopic(name="t", partitions=[want])],
-        )
+        request = list_offsets_request("t", -1, isolation_level=isolation_level)
         for times in (1, 2):
             request.topics *= times
             answers = [topic.partitions[0] for topic in (await client.ask(LIST_OFFSETS, 7, request)).topics]
@@ -601,8 +482,7 @@ async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing
 
 
 @versions(create.CREATE_TOPICS)
-async def test_create_topics(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_create_topics(client: Client, version: int) -> None:
 
     async def ask(*topics: create.CreatableTopic, validate_only: bool = False) -> list[Any]:
         request = create.CreateTopicsRequest(
@@ -676,15 +556,10 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
 
 
 @versions(DELETE_TOPICS)
-async def test_delete_topics(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client, waiting = await connect(served), await connect(served)
-    topic_id = await make_topic(client, "t")
-    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
-    parked = FetchRequest(
-        max_wait_ms=600_000, min_bytes=1, max_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])]
-    )
-    waiting.send(FETCH, 11, 1, parked)
+async def test_delete_topics(served: Served, version: int) -> None:
+    client, waiting = await served.connect(), await served.connect()
+    topic_id = await client.make_topic("t")
+    waiting.send(FETCH, 11, 1, fetch_request("t", max_wait_ms=600_000))
     while not served.broker.parked:
         await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
 
@@ -702,21 +577,18 @@ async def test_delete_topics(serve: Serve, connect: Connect, version: int) -> No
     gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 6 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert again.error_code == gone
     assert not list(served.broker.logs.directory.glob("t-*"))
-    assert await make_topic(client, "t") != topic_id
+    assert await client.make_topic("t") != topic_id
 
 
-async def test_deletion_can_be_forbidden(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve(delete_topic_enable="false"))
-    await make_topic(client, "t")
-    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
-    (answer,) = (await client.ask(DELETE_TOPICS, 5, request)).responses
-    assert answer.error_code == ErrorCode.TOPIC_DELETION_DISABLED
-    assert (await produce(client, "t", records(b"still there"))).error_code == ErrorCode.NONE
+async def test_deletion_can_be_forbidden(serve: Serve) -> None:
+    client = await (await serve(delete_topic_enable="false")).connect()
+    await client.make_topic("t")
+    assert await client.delete("t") == ErrorCode.TOPIC_DELETION_DISABLED
+    assert (await client.produce("t", records(b"still there"))).error_code == ErrorCode.NONE
 
 
 @versions(INIT_PRODUCER_ID)
-async def test_init_producer_id(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_init_producer_id(client: Client, version: int) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     first = await client.ask(INIT_PRODUCER_ID, version, request)
     second = await client.ask(INIT_PRODUCER_ID, version, request)
@@ -730,10 +602,9 @@ async def test_init_producer_id(serve: Serve, connect: Connect, version: int) ->
 
 
 @versions(OFFSET_FOR_LEADER_EPOCH)
-async def test_offset_for_leader_epoch(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t")
-    await produce(client, "t", records(b"a", b"b"))
+async def test_offset_for_leader_epoch(client: Client, version: int) -> None:
+    await client.make_topic("t")
+    await client.produce("t", records(b"a", b"b"))
 
     async def ask(topic: str, epoch: int, current: int = -1) -> Any:
         want = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
@@ -752,9 +623,9 @@ async def test_offset_for_leader_epoch(serve: Serve, connect: Connect, version: 
 
 
 @versions(DESCRIBE_CONFIGS)
-async def test_describe_configs(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve(log_retention_ms="5000"))
-    await make_topic(client, "t", segment_bytes="4096")
+async def test_describe_configs(serve: Serve, version: int) -> None:
+    client = await (await serve(log_retention_ms="5000")).connect()
+    await client.make_topic("t", segment_bytes="4096")
 
     async def ask(kind: int, name: str, keys: list[str] | None = None) -> Any:
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
@@ -799,9 +670,7 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
 
 
 @versions(DESCRIBE_CLUSTER)
-async def test_describe_cluster(serve: Serve, connect: Connect, version: int) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_describe_cluster(served: Served, client: Client, version: int) -> None:
     response = await client.ask(
         DESCRIBE_CLUSTER, version, DescribeClusterRequest(include_cluster_authorized_operations=True)
     )
@@ -827,11 +696,11 @@ def quorum_of(*asked: tuple[str, int]) -> DescribeQuorumRequest:
 
 
 @versions(DESCRIBE_QUORUM)
-async def test_describe_quorum(serve: Serve, connect: Connect, version: int) -> None:
+async def test_describe_quorum(serve: Serve, version: int) -> None:
     served = await serve(node_id="7")
     served.broker.clock.hold()
-    client = await connect(served)
-    await make_topic(client, "t", 1)
+    client = await served.connect()
+    await client.make_topic("t", 1)
     answer = await client.ask(DESCRIBE_QUORUM, version, quorum_of(("__cluster_metadata", 0)))
     ((quorum,),) = [topic.partitions for topic in answer.topics]
     (voter,) = quorum.current_voters
@@ -865,91 +734,78 @@ def test_topic_names_that_kafka_allows_are_allowed(name: str) -> None:
     assert name_problem(name) is None
 
 
-async def test_topics_and_their_options_survive_a_restart(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic_id = await make_topic(client, "t", 2, retention_ms="-1")  # the records are old
-    await produce(client, "t", records(b"a"), acks=-1)
+async def test_topics_and_their_options_survive_a_restart(
+    served: Served, client: Client, serve: Serve
+) -> None:
+    topic_id = await client.make_topic("t", 2, retention_ms="-1")  # the records are old
+    await client.produce("t", records(b"a"), acks=-1)
     options = json.dumps(served.broker.topics.by_name["t"].options)
     await served.stop()
     again = await serve()
     topic = again.broker.topics.by_name["t"]
     assert (topic.id, len(topic.partitions), json.dumps(topic.options)) == (topic_id, 2, options)
     assert topic.config.retention_ms == -1
-    client = await connect(again)
-    assert [r.value for r in read_records(await fetched(client, "t", 0))] == [b"a"]
+    client = await again.connect()
+    assert [r.value for r in read_records(await client.fetched("t", 0))] == [b"a"]
 
 
 async def test_S24_records_are_unreadable_as_soon_as_they_have_expired(
-    serve: Serve, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
     """Though the next look is five minutes away by `log.retention.check.interval.ms`."""
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", retention_ms="200")
-    record = Record(0, served.broker.clock.now_ms(), None, b"soon gone")
-    await produce(client, "t", memoryview(build_batch([record], base_offset=0)))
-    part = await fetch_part(client, "t", 0)
+    await client.make_topic("t", retention_ms="200")
+    record = Record(0, broker.clock.now_ms(), None, b"soon gone")
+    await client.produce("t", memoryview(build_batch([record], base_offset=0)))
+    part = await client.fetch("t", 0)
     while part.error_code == ErrorCode.NONE:
-        part = await fetch_part(client, "t", 0)
+        part = await client.fetch("t", 0)
     assert (part.error_code, part.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
-    want = ListOffsetsPartition(partition_index=0, timestamp=-2)
-    asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
-    answer = (await client.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
+    answer = await client.list_offsets("t", -2)
     assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
 
 
-async def test_P2_what_comes_too_old_can_be_read_until_the_next_look_of_retention(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_P2_what_comes_too_old_can_be_read_until_the_next_look_of_retention(serve: Serve) -> None:
     """A backfill, say; and there the log's other records need not be old (`log.retention.check.interval.ms`)."""
     served = await serve(log_retention_check_interval_ms="60000")
-    clock, client = served.broker.clock, await connect(served)
+    clock, client = served.broker.clock, await served.connect()
     clock.hold()
     for name, retention_ms, stays_ms in (("week", "604800000", 60_000), ("purged", "1", 1)):
-        await make_topic(client, name, retention_ms=retention_ms)
+        await client.make_topic(name, retention_ms=retention_ms)
         for value in (b"first", b"second"):
             old = Record(0, clock.now_ms() - 365 * 86_400_000, None, value)
-            await produce(client, name, memoryview(build_batch([old], base_offset=0)))
-        log = served.broker.topics.by_name[name].partitions[0].log
+            await client.produce(name, memoryview(build_batch([old], base_offset=0)))
+        log = log_of(served.broker, name)
         for moved_ms, start in ((stays_ms - 1, 0), (1, 2)):
             clock.advance(milliseconds=moved_ms)
             await until(lambda: served.broker.maintenance.is_settled)
             if start:
                 clock.advance(milliseconds=100)  # so long a new segment may wait to be looked at
             await until(lambda log=log, start=start: log.log_start_offset == start)
-            code = (await fetch_part(client, name, 0)).error_code
+            code = (await client.fetch(name, 0)).error_code
             assert code == (ErrorCode.OFFSET_OUT_OF_RANGE if start else ErrorCode.NONE)
 
 
-async def test_interval_flushes_by_count_and_by_time(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "count", flush_policy="interval", flush_messages="3")
-    log = served.broker.topics.by_name["count"].partitions[0].log
+async def test_interval_flushes_by_count_and_by_time(broker: Broker, client: Client) -> None:
+    await client.make_topic("count", flush_policy="interval", flush_messages="3")
+    log = log_of(broker, "count")
     for value, recovery_point in ((b"a", 0), (b"b", 0), (b"c", 3), (b"d", 3)):
-        await produce(client, "count", records(value), acks=-1)
+        await client.produce("count", records(value), acks=-1)
         assert log.recovery_point == recovery_point
-    await make_topic(client, "time", flush_policy="interval", flush_ms="10")
-    log = served.broker.topics.by_name["time"].partitions[0].log
-    await produce(client, "time", records(b"a"))
+    await client.make_topic("time", flush_policy="interval", flush_ms="10")
+    log = log_of(broker, "time")
+    await client.produce("time", records(b"a"))
     while log.recovery_point < 1:
         await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
 
 
-async def test_none_never_flushes_and_answers_at_once(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t", flush_policy="none")
-    assert (await produce(client, "t", records(b"a"), acks=-1)).base_offset == 0
-    assert served.broker.topics.by_name["t"].partitions[0].log.recovery_point == 0
+async def test_none_never_flushes_and_answers_at_once(broker: Broker, client: Client) -> None:
+    await client.make_topic("t", flush_policy="none")
+    assert (await client.produce("t", records(b"a"), acks=-1)).base_offset == 0
+    assert log_of(broker, "t").recovery_point == 0
 
 
-async def test_S38_a_partition_that_is_not_there_is_the_only_one_without_a_leader(
-    serve: Serve, connect: Connect
-) -> None:
-    client = await connect(await serve())
-    await make_topic(client, "t", 2)
+async def test_S38_a_partition_that_is_not_there_is_the_only_one_without_a_leader(client: Client) -> None:
+    await client.make_topic("t", 2)
     wanted = [ListOffsetsPartition(partition_index=index, timestamp=T0) for index in (0, 1, 2)]
     topics = [
         ListOffsetsTopic(name="t", partitions=wanted),

@@ -3,7 +3,7 @@
 import random
 from typing import Any, cast
 
-from tests.support.served import Connect, Serve, connect, serve, until
+from tests.support.served import Client, Served, until
 from tidelog.broker.net.connection import (
     CLOSING,
     FINISHING,
@@ -14,8 +14,6 @@ from tidelog.broker.net.connection import (
     Reading,
 )
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-
-__all__ = ["connect", "serve"]
 
 
 class Transport:
@@ -48,10 +46,8 @@ def test_reading_is_paused_exactly_while_there_are_reasons_to_hold() -> None:
 
 
 async def test_the_transport_of_a_connection_is_held_and_let_go_with_it(
-    serve: Serve, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection = served.connection_of(client)
     assert connection._reading.reasons == 0

@@ -12,17 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.integration.test_topics import create, produce
+from tests.integration.test_topics import produce
 from tests.support.logs import NOW, batch
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Serve
 from tidelog.broker.catalog import CATALOG_FILE
 from tidelog.cli.exit_codes import FAILED
 from tidelog.cli.main import app
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.layout import CLEAN_SHUTDOWN
-
-__all__ = ["connect", "serve"]  # fixtures
 
 
 def set_option(value: str) -> str:
@@ -33,12 +31,12 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-async def two_topics(serve: Serve, connect: Connect, *, is_killed: bool = False) -> Path:
+async def two_topics(serve: Serve, *, is_killed: bool = False) -> Path:
     """Return a data folder with topics `bad` and `good`, of a record each."""
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     for name in ("bad", "good"):
-        await create(client, name, 2)
+        await client.create(name, 2)
         await produce(client, name)
     data: Path = served.broker.logs.directory
     await served.stop()
@@ -86,23 +84,22 @@ def dangling(path: Path) -> None:
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_a_topic_that_the_catalogue_describes_wrongly_is_left_and_the_rest_is_served(
     serve: Serve,
-    connect: Connect,
     caplog: pytest.LogCaptureFixture,
     statement: str,
     said: str,
     is_killed: bool,
 ) -> None:
-    data = await two_topics(serve, connect, is_killed=is_killed)
+    data = await two_topics(serve, is_killed=is_killed)
     change_catalogue(data, statement)
     before = {**snapshot(data / "bad-0"), **snapshot(data / "bad-1")}
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     assert [topic.name for topic in served.broker.topics.all()] == ["good"]
     (line,) = [r.getMessage() for r in caplog.records if "topic not served" in r.getMessage()]
     assert "topic='bad'" in line
     assert said in line
     assert await produce(client, "good") == ErrorCode.NONE
-    assert (await create(client, "bad")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert (await client.create("bad")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     await served.stop()
     assert {**snapshot(data / "bad-0"), **snapshot(data / "bad-1")} == before
     assert not (data / "bad-2").exists()
@@ -112,10 +109,8 @@ async def test_a_topic_that_the_catalogue_describes_wrongly_is_left_and_the_rest
     assert (data / CLEAN_SHUTDOWN).exists() is not is_killed
 
 
-async def test_a_topic_keeps_its_records_until_its_invalid_retention_is_deleted(
-    serve: Serve, connect: Connect
-) -> None:
-    data = await two_topics(serve, connect)
+async def test_a_topic_keeps_its_records_until_its_invalid_retention_is_deleted(serve: Serve) -> None:
+    data = await two_topics(serve)
     change_catalogue(data, set_option("soon"))
     served = await serve()
     assert served.broker.topics.by_name["bad"].config.retention_ms == -1
@@ -131,12 +126,11 @@ async def test_a_topic_keeps_its_records_until_its_invalid_retention_is_deleted(
 @pytest.mark.parametrize("name", [f"{5:020d}.log", f"{0:020d}.index", "leader-epoch-checkpoint", "other"])
 async def test_what_is_no_regular_file_is_named_and_not_opened(
     serve: Serve,
-    connect: Connect,
     caplog: pytest.LogCaptureFixture,
     make: Callable[[Path], None],
     name: str,
 ) -> None:
-    data = await two_topics(serve, connect)
+    data = await two_topics(serve)
     path = data / "bad-0" / name
     path.unlink(missing_ok=True)
     make(path)
@@ -148,20 +142,20 @@ async def test_what_is_no_regular_file_is_named_and_not_opened(
     (line,) = [r.getMessage() for r in caplog.records if "log not opened" in r.getMessage()]
     assert "log=bad-0" in line
     assert f"not a regular file; move it away: '{path}'" in line
-    client = await connect(served)
+    client = await served.connect()
     assert await produce(client, "bad") == ErrorCode.KAFKA_STORAGE_ERROR
     assert await produce(client, "bad", partition=1) == ErrorCode.NONE
     assert await produce(client, "good") == ErrorCode.NONE
     await served.stop()
     path.unlink()
     served = await serve()
-    assert await produce(await connect(served), "bad") == ErrorCode.NONE
+    assert await produce(await served.connect(), "bad") == ErrorCode.NONE
 
 
 async def test_a_folder_with_a_number_beyond_all_is_left(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = await two_topics(serve, connect)
+    data = await two_topics(serve)
     for name in ("bad-999999999", "new-10000"):
         (data / name).mkdir()
     served = await serve()
@@ -172,14 +166,12 @@ async def test_a_folder_with_a_number_beyond_all_is_left(
     for name in ("bad-999999999", "new-10000"):
         assert f"log={name} error='there is a folder of partition" in caplog.text
         assert not list((data / name).iterdir())
-    assert (await create(await connect(served), "new")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert (await (await served.connect()).create("new")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_copied_topic_is_served_once_all_of_it_can_be_opened(
-    serve: Serve, connect: Connect, is_killed: bool
-) -> None:
-    data = await two_topics(serve, connect, is_killed=is_killed)
+async def test_a_copied_topic_is_served_once_all_of_it_can_be_opened(serve: Serve, is_killed: bool) -> None:
+    data = await two_topics(serve, is_killed=is_killed)
     for name in ("copy-0", "copy-1"):
         shutil.copytree(data / "bad-0", data / name)
         (data / name / "partition.metadata").unlink()
@@ -190,20 +182,20 @@ async def test_a_copied_topic_is_served_once_all_of_it_can_be_opened(
     assert [topic.name for topic in served.broker.topics.all()] == ["bad", "good"]
     # So retention leaves alone what is whole.
     assert "copy-1 could not be opened" in (served.broker.logs.logs["copy", 0].unopened or "")
-    assert (await create(await connect(served), "copy")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert (await (await served.connect()).create("copy")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     await served.stop()
     assert log.read_bytes() == before
     (data / "copy-1" / "pipe").unlink()
     served = await serve()
     assert len(served.broker.topics.by_name["copy"].partitions) == 2
-    assert await produce(await connect(served), "copy") == ErrorCode.NONE
+    assert await produce(await served.connect(), "copy") == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("make", [fifo, device])
 async def test_a_log_that_is_a_link_to_a_file_is_read_and_no_other_is(
-    serve: Serve, connect: Connect, tmp_path: Path, make: Callable[[Path], Any]
+    serve: Serve, tmp_path: Path, make: Callable[[Path], Any]
 ) -> None:
-    data = await two_topics(serve, connect)
+    data = await two_topics(serve)
     log = data / "good-0" / f"{0:020d}.log"
     log.rename(tmp_path / "elsewhere")
     log.symlink_to(tmp_path / "elsewhere")

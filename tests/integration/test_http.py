@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Connect, Serve, Served, connect, serve, until
+from tests.support.served import Serve, Served, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.metrics.collect import Collector
@@ -18,8 +18,6 @@ from tidelog.broker.net import http
 from tidelog.broker.net.server import CannotListen, Server
 from tidelog.broker.work import SHORT
 from tidelog.config.load import load
-
-__all__ = ["connect", "serve"]
 
 GET = b"GET %s HTTP/1.1\r\nHost: here\r\n\r\n"
 Answer = tuple[int, dict[str, str], bytes]
@@ -73,12 +71,12 @@ def http_of(served: Served) -> http.Http:
     return served.server._http
 
 
-async def test_metrics_and_health_are_answered_on_one_connection(served: Served, connect: Connect) -> None:
-    await (await connect(served)).make_topic("t")
+async def test_metrics_and_health_are_answered_on_one_connection(served: Served) -> None:
+    await (await served.connect()).make_topic("t")
     async with web(served) as asking:
         status, headers, body = await asking.get("/metrics")
         assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        assert b'tidelog_requests_total{api="Metadata"} 1\n' in body
+        assert b'tidelog_requests_total{api="CreateTopics"} 1\n' in body
         assert b"tidelog_connections 1\n" in body
         assert b"tidelog_connections_accepted_total 1\n" in body
         status, headers, body = await asking.get("/health")
@@ -92,11 +90,9 @@ async def test_metrics_and_health_are_answered_on_one_connection(served: Served,
         assert (await asking.receive())[0] == 405
 
 
-async def test_what_refuses_and_what_cannot_be_understood_is_counted(
-    served: Served, connect: Connect
-) -> None:
+async def test_what_refuses_and_what_cannot_be_understood_is_counted(served: Served) -> None:
     served.broker.config = replace(served.broker.config, max_connections=1)
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     assert await asyncio.wait_for(other.reader.read(), 20) == b""
     client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await asyncio.wait_for(client.reader.read(), 20) == b""
@@ -172,12 +168,10 @@ async def test_a_scrape_that_fails_is_answered_and_the_next_is_made(
     assert "a scrape was ended by a fault" in caplog.text
 
 
-async def test_a_stop_is_told_and_waits_for_nobody(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_is_told_and_waits_for_nobody(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """While answers are owed, health says that it stops; a scrape that waits then is answered."""
     begun, _ = held_up(monkeypatch)
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     left = asyncio.Event()
 
@@ -281,10 +275,8 @@ async def test_a_header_without_end_is_refused(served: Served) -> None:
         assert (await asyncio.wait_for(asking.reader.read(), 20)).startswith(b"HTTP/1.1 400")
 
 
-async def test_health_gives_way_in_the_middle(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_health_gives_way_in_the_middle(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
-    await (await connect(served)).make_topic("t")
+    await (await served.connect()).make_topic("t")
     async with web(served) as asking:
         assert json.loads((await asking.get("/health"))[2])["partitions"] == 1

@@ -19,12 +19,12 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integration.test_older_formats import fetched, log_of, looked_up, made
+from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS, changed, some_records
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.messages import message, wrapper
 from tests.support.running import run
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.answers import CutShort, Later, NotAnswered, kept, outcome_of
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
@@ -47,7 +47,7 @@ from tidelog.storage.search import by_offset, by_time
 from tidelog.storage.sources import WARM, Source
 from tidelog.storage.summary import Damage
 
-__all__ = ["connect", "full_disk", "serve"]  # fixtures
+__all__ = ["full_disk"]  # fixtures
 
 # More than is decompressed where a batch is appended, and more than the topics here take.
 BOMB = bytes(3 << 20)
@@ -134,10 +134,9 @@ def small(magic: int) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("format_version", ["0.9.0", "0.10.2", "3.0"])
 async def test_a_refused_batch_is_gone_once_that_is_answered(
-    serve: Serve, connect: Connect, magic: int, format_version: str
+    client: Client, magic: int, format_version: str
 ) -> None:
-    client = await connect(await serve())
-    await made(client, "t", message_format_version=format_version, **OPTIONS)
+    await client.make_topic("t", message_format_version=format_version, **OPTIONS)
     version = 9 if magic == 2 else 2
     wrong = ErrorCode.INVALID_RECORD if magic == 2 else ErrorCode.CORRUPT_MESSAGE
     for data, code in (
@@ -161,20 +160,16 @@ async def test_a_refused_batch_is_gone_once_that_is_answered(
     ],
 )
 async def test_so_is_one_that_breaks_another_rule(
-    serve: Serve, connect: Connect, data: bytes, version: int, code: int
+    client: Client, data: bytes, version: int, code: int
 ) -> None:
-    client = await connect(await serve())
-    await made(client, "t", message_timestamp_before_max_ms="1000")
+    await client.make_topic("t", message_timestamp_before_max_ms="1000")
     for batches in ([data], [data, data]):
         assert await leaves_nothing(partial(sent, client, "t", version, *batches)) == [code] * len(batches)
 
 
-async def test_what_waits_for_a_reader_thread_keeps_no_traceback_meanwhile(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
-    await made(client, "t", **OPTIONS)
+async def test_what_waits_for_a_reader_thread_keeps_no_traceback_meanwhile(served: Served) -> None:
+    client, other = await served.connect(), await served.connect()
+    await client.make_topic("t", **OPTIONS)
     begun, gate = threading.Event(), threading.Event()
 
     async def holds_the_lane() -> str:
@@ -200,16 +195,14 @@ def is_waiting(served: Served) -> bool:
 
 
 async def test_a_partition_that_cannot_be_read_leaves_nothing(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await made(client, "t", index_interval_bytes="0")
+    await client.make_topic("t", index_interval_bytes="0")
     assert await sent(client, "t", 9, build_batch(some_records(100))) == [0]
     assert (await leaves_nothing(lambda: fetched(client, "t", 1000, 12))).error_code == (
         ErrorCode.OFFSET_OUT_OF_RANGE
     )
-    log = log_of(served, "t")
+    log = log_of(served.broker, "t")
     position = log.active.size
     assert await sent(client, "t", 9, *2 * [build_batch(some_records(100, timestamp=NOW_MS + 1000))]) == [
         0,
@@ -228,11 +221,9 @@ async def test_a_partition_that_cannot_be_read_leaves_nothing(
 
 
 async def test_a_disk_that_refuses_leaves_nothing(
-    serve: Serve, connect: Connect, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+    client: Client, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await made(client, "t")
+    await client.make_topic("t")
     batch = build_batch(some_records(3))
     full_disk.end()
     for batches in ([batch], [batch, batch]):
@@ -270,16 +261,16 @@ def fault(*_: object, **__: object) -> None:
 
 
 async def test_a_fault_leaves_nothing_and_the_log_says_by_which_way_it_came(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("tidelog.broker.net.connection"), "filters", [as_text])
     served = await serve()
-    client = await connect(served)
-    await made(client, "t", **OPTIONS)
+    client = await served.connect()
+    await client.make_topic("t", **OPTIONS)
     assert await sent(client, "t", 9, build_batch(some_records(3))) == [0]
 
     async def closes(ask: Callable[[Client], Awaitable[Any]]) -> None:
-        client = await connect(served)
+        client = await served.connect()
         assert await raised_by(ask(client)) is asyncio.IncompleteReadError
         assert "ZeroDivisionError: nobody expected this" in caplog.text
         assert ", in fault\n" in caplog.text
@@ -298,12 +289,11 @@ async def test_a_fault_leaves_nothing_and_the_log_says_by_which_way_it_came(
         await leaves_nothing(lambda: closes(lambda client: created(client, next(names))))
 
 
-async def test_a_client_that_is_told_by_closing_leaves_nothing(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    await made(await connect(served), "t", **OPTIONS)
+async def test_a_client_that_is_told_by_closing_leaves_nothing(served: Served) -> None:
+    await (await served.connect()).make_topic("t", **OPTIONS)
 
     async def closes(data: bytes) -> None:
-        closed = await raised_by(sent(await connect(served), "t", 9, data, acks=0))
+        closed = await raised_by(sent(await served.connect(), "t", 9, data, acks=0))
         assert closed is asyncio.IncompleteReadError
 
     await leaves_nothing(lambda: closes(small(2)))

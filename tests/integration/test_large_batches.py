@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import fetch
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.builders import fetch_request
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -27,8 +21,6 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import Steps
 from tidelog.storage.batch_rules import PROMPT_BYTES, Checked
 from tidelog.storage.log import Log
-
-__all__ = ["connect", "serve"]
 
 NOW = 1_700_000_000_000
 LARGE = bytes(3 * PROMPT_BYTES[1])
@@ -80,10 +72,8 @@ async def answers(client: Client, count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 async def test_large_batches_keep_their_order_among_small_ones(
-    serve: Serve, connect: Connect, threads: list[str], codec: int
+    client: Client, threads: list[str], codec: int
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     for number in range(20):
         value = LARGE if number % 3 == 1 else b"%d" % number
@@ -92,31 +82,21 @@ async def test_large_batches_keep_their_order_among_small_ones(
     assert threads == ["reader"] * 7
 
 
-async def test_an_idempotent_producer_may_send_large_batches_ahead(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_an_idempotent_producer_may_send_large_batches_ahead(client: Client) -> None:
     await client.make_topic("t")
     for number in range(6):
         client.send(PRODUCE, 9, number, request(LARGE if number % 2 else b"x", producer=(7, number)))
     assert await answers(client, 6) == [(0, number) for number in range(6)]
 
 
-async def test_a_request_of_several_large_batches_is_one(
-    serve: Serve, connect: Connect, threads: list[str]
-) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_a_request_of_several_large_batches_is_one(client: Client, threads: list[str]) -> None:
     await client.make_topic("t")
     client.send(PRODUCE, 9, 0, request(LARGE, b"x", LARGE, b"y"))
     assert await answers(client, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
     assert len(threads) == 2
 
 
-async def test_a_large_batch_without_acks_gets_no_answer(
-    serve: Serve, connect: Connect, threads: list[str]
-) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_a_large_batch_without_acks_gets_no_answer(client: Client, threads: list[str]) -> None:
     await client.make_topic("t")
     client.send(PRODUCE, 9, 5, request(LARGE, acks=0))
     client.send(PRODUCE, 9, 0, request(b"behind"))
@@ -125,10 +105,10 @@ async def test_a_large_batch_without_acks_gets_no_answer(
 
 
 async def test_large_batches_that_are_bad_are_refused_as_small_ones_are(
-    serve: Serve, connect: Connect, threads: list[str]
+    serve: Serve, threads: list[str]
 ) -> None:
     served = await serve(max_decompressed_bytes=str(2 * PROMPT_BYTES[1]))
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     client.send(PRODUCE, 9, 0, request(LARGE))
     future = build_batch([Record(0, 1 << 52, None, LARGE[: len(LARGE) // 2], ())], codec=compression.GZIP)
@@ -145,10 +125,10 @@ async def test_large_batches_that_are_bad_are_refused_as_small_ones_are(
 
 
 async def test_what_is_too_large_by_the_bound_of_the_topic_is_refused_at_once(
-    serve: Serve, connect: Connect, threads: list[str]
+    serve: Serve, threads: list[str]
 ) -> None:
     served = await serve(max_decompressed_bytes=str(PROMPT_BYTES[1]))
-    client = await connect(served)
+    client = await served.connect()
     await client.make_topic("t")
     client.send(PRODUCE, 9, 0, request(LARGE))
     assert await answers(client, 1) == [(ErrorCode.MESSAGE_TOO_LARGE, -1)]
@@ -156,14 +136,11 @@ async def test_what_is_too_large_by_the_bound_of_the_topic_is_refused_at_once(
 
 
 async def test_append_times_do_not_go_back_though_validation_takes_time(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S52: a batch is stamped when it is stored, not when its validation began."""
-    served = await serve()
-    slow, quick = await connect(served), await connect(served)
-    stamped = CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime")
-    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=[stamped])
-    await slow.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
+    slow, quick = await served.connect(), await served.connect()
+    await slow.make_topic("t", message_timestamp_type="LogAppendTime")
     served.broker.clock.hold(NOW)
     gate = threading.Event()
     check = Log.check
@@ -173,7 +150,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
         return (yield from check(log, *what, **how))
 
     monkeypatch.setattr(Log, "check", held)
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     slow.send(PRODUCE, 9, 0, request(LARGE))
     await until(lambda: bool(served.connection_of(slow)._reading.reasons))
     served.broker.clock.advance(seconds=10)
@@ -181,25 +158,21 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     assert log.log_end_offset == 1
     gate.set()
     assert await answers(slow, 1) == [(0, 1)]
-    stored = bytes((await quick.ask(FETCH, 11, fetch("t", 0))).responses[0].partitions[0].records)
+    stored = bytes((await quick.ask(FETCH, 11, fetch_request("t", 0))).responses[0].partitions[0].records)
     first = batch.read_header(stored, 0)
     second = batch.read_header(stored, first.size_bytes)
     assert (first.max_timestamp, second.max_timestamp) == (NOW + 10_000, NOW + 10_000)
     assert batch.check_crc(stored, first.size_bytes, second)
 
 
-async def test_the_bytes_of_a_request_that_takes_several_turns_stay_its_own(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_the_bytes_of_a_request_that_takes_several_turns_stay_its_own(client: Client) -> None:
     """What comes behind it, and would lie in the same buffer, is other bytes."""
-    served = await serve()
-    client = await connect(served)
     await client.make_topic("t")
     value = bytes(range(256)) * 5000
     for number in range(8):
         client.send(PRODUCE, 9, number, request(value + bytes([number]), codec=compression.ZSTD))
     assert await answers(client, 8) == [(0, number) for number in range(8)]
-    stored = bytes((await client.ask(FETCH, 11, fetch("t", 0))).responses[0].partitions[0].records)
+    stored = bytes((await client.ask(FETCH, 11, fetch_request("t", 0))).responses[0].partitions[0].records)
     position = 0
     for number in range(8):
         header = batch.read_header(stored, position)
@@ -210,10 +183,9 @@ async def test_the_bytes_of_a_request_that_takes_several_turns_stay_its_own(
 
 
 async def test_a_client_that_leaves_while_its_batch_is_validated_leaves_nothing(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
     gate = threading.Event()
     check = Log.check

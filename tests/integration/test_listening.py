@@ -8,10 +8,8 @@ import socket
 
 import pytest
 
-from tests.support.served import Serve, serve
+from tests.support.served import Serve
 from tidelog.broker.net import server
-
-__all__ = ["serve"]  # fixture
 
 HAS_IPV6 = socket.has_dualstack_ipv6()
 WARNS = "no authentication"

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from scripts import docs
 
+from tests.integration.test_group_handlers import delete_topic
 from tests.support import strategies
+from tests.support.builders import produce_request
 from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.cleaners import Figures
 from tidelog.broker.metrics import collect, table
@@ -25,27 +27,19 @@ from tidelog.broker.metrics.collect import Collector
 from tidelog.broker.metrics.exposition import heading, histogram, labels, text
 from tidelog.broker.metrics.health import health
 from tidelog.broker.metrics.looks import Look, Looks
-from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
 from tidelog.broker.work import LONG, Coro, Stopping
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.error_codes_in import told_of_errors
 from tidelog.protocol.wire.schema import fields_of
 from tidelog.storage.tally import Tally
-
-__all__ = ["connect", "serve"]
 
 NET = Net(connections=3, connections_max=9, admitted=7, refused=2, bad_requests=1, request_bytes=99)
 Counted = Callable[..., Awaitable[tuple[Served, Client]]]
@@ -90,22 +84,15 @@ def scraped(broker: Broker) -> Values:
 
 
 @pytest.fixture
-def counted(serve: Serve, connect: Connect, unused_tcp_port: int) -> Counted:
+def counted(serve: Serve, unused_tcp_port: int) -> Counted:
     async def counted(**options: str) -> tuple[Served, Client]:
         """Serve a topic t, and count; return a client, too."""
         served = await serve(http_port=str(unused_tcp_port), **options)
-        client = await connect(served)
+        client = await served.connect()
         await client.make_topic("t")
         return served, client
 
     return counted
-
-
-def produce(topic: str, data: bytearray, partition: int = 0, acks: int = -1) -> ProduceRequest:
-    partitions = [PartitionProduceData(index=partition, records=memoryview(data))]
-    return ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
-    )
 
 
 # -- counting ----------------------------------------------------------------------------------------------------
@@ -155,9 +142,8 @@ def test_a_flush_that_fails_is_timed_too() -> None:
     assert sum(tallies.commits.counts) == 2
 
 
-async def test_nothing_is_counted_where_nobody_asked_for_it(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    await (await connect(served)).make_topic("t")
+async def test_nothing_is_counted_where_nobody_asked_for_it(served: Served) -> None:
+    await (await served.connect()).make_topic("t")
     assert served.broker.tallies is None
     assert served.server.http_address is None
 
@@ -166,17 +152,13 @@ async def test_what_was_asked_and_how_it_went(counted: Counted) -> None:
     """Answered at once, waited for, with errors, and not at all: each is counted, and in time."""
     served, client = await counted()
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    sent = produce("t", batch([NOW, NOW + 5]))
+    sent = produce_request("t", batch([NOW, NOW + 5]))
     response = await client.ask(PRODUCE, 9, sent)
     assert response.responses[0].partition_responses[0].error_code == 0
     for _ in range(2):
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=5))
-    client.send(PRODUCE, 9, 1, produce("t", batch([NOW]), acks=0))
-    partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
-    request = FetchRequest(
-        replica_id=-1, max_wait_ms=60, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
-    )
-    await client.ask(FETCH, 11, request)
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW]), partition=5))
+    client.send(PRODUCE, 9, 1, produce_request("t", batch([NOW]), acks=0))
+    await client.fetch("t", 3, max_wait_ms=60)
     found = scraped(served.broker)
     assert value(found, "tidelog_requests_total", api="Produce") == 4
     assert value(found, "tidelog_request_seconds_count", api="Produce") == 4
@@ -205,8 +187,8 @@ async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None
     served, client = await counted(num_partitions="2", group_state_max_bytes=str(1 << 25))
     now_ms = served.broker.clock.now_ms()
     for _ in range(3):
-        await client.ask(PRODUCE, 9, produce("t", batch([now_ms - 5000] * 2)))
-    log = served.broker.topics.by_name["t"].partitions[0].log
+        await client.ask(PRODUCE, 9, produce_request("t", batch([now_ms - 5000] * 2)))
+    log = log_of(served.broker, "t")
     found = scraped(served.broker)
     for name, expected in {
         "topics": 1, "partitions": 2, "segments": 2, "log_bytes": log.size_bytes, "logs_refusing_writes": 0,
@@ -239,7 +221,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(counted: Counted) -> None
 async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(counted: Counted) -> None:
     served, client = await counted(num_partitions="2")
     served.broker.clock.hold(NOW)
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW - 90_000, NOW - 5_000])))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW - 90_000, NOW - 5_000])))
     found = scraped(served.broker)
     name = "tidelog_partition_append_delay_seconds"
     assert value(found, name, topic="t", partition="0") == 5
@@ -252,7 +234,7 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
     served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
     committed = [('a "b"\\', "t", 0, 1), ("done", "t", 0, 4), ("gone", "u", 0, 1), ("gone", "t", 7, 1)]
     committed.append(("ahead", "t", 0, 9))
     monkeypatch.setattr(
@@ -280,7 +262,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
     served, client = await counted()
     for number in range(4):
         served.broker.clock.hold(NOW + number * 10_000)
-        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
     committed = [("behind", "t", 0, 1), ("before all", "t", 0, -7)]
     monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter(committed))
     assert served.broker.tallies is not None
@@ -297,7 +279,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
         ]
 
     assert told() == [(3, 20), (4, 30), (30, 0)]
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     log.advance_start(2)
     assert told() == [(2, 10), (2, 10), (30, 0)]
     log.advance_start(4)
@@ -305,7 +287,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
 
 
 async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_is_counted(
-    counted: Counted, serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    counted: Counted, serve: Serve, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, _ = await counted(num_partitions="3")
 
@@ -315,7 +297,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
         return sorted(groups.items()), value(found, "tidelog_group_lags_left_out")
 
     longest, too_long = "g" * collect.MOST_GROUP_NAME, "h" * (collect.MOST_GROUP_NAME + 1)
-    members = [GroupMember(await connect(served), group) for group in (too_long, longest)]
+    members = [GroupMember(await served.connect(), group) for group in (too_long, longest)]
     for member in members:
         assert await member.commit("t", 0, 0, 0) == [0] * 3
     assert told() == ([(longest, 3)], 3)
@@ -326,7 +308,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
     await until(lambda: not served.broker.groups.is_loading)
     groups, left_out = told()
     assert left_out == 6 - sum(count for _, count in groups)
-    client = await connect(served)
+    client = await served.connect()
     await client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[too_long]))
     assert told() == ([(longest, 3)], 0)
 
@@ -340,9 +322,7 @@ async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
     for offset in (5, 6):
         assert await member.commit("t", offset, offset, offset) == [0] * 3
     assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1
-    deletion = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=9000)
-    client.client_id = ADMIN_CLIENT  # which may delete an internal topic
-    assert (await client.ask(DELETE_TOPICS, 3, deletion)).responses[0].error_code == 0
+    await delete_topic(client, OFFSETS_TOPIC)
     await until(lambda: not served.broker.groups.offsets)
     assert await member.commit("t", 7, 7, 7) == [0] * 3
     assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1
@@ -354,7 +334,6 @@ async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
 )
 async def test_of_very_many_less_is_told(
     serve: Serve,
-    connect: Connect,
     unused_tcp_port: int,
     monkeypatch: pytest.MonkeyPatch,
     bound: str,
@@ -362,10 +341,10 @@ async def test_of_very_many_less_is_told(
     partitions_told: bool,
 ) -> None:
     served = await serve(http_port=str(unused_tcp_port))
-    client = await connect(served)
+    client = await served.connect()
     for name in ("t", "u"):
         await client.make_topic(name)
-        await client.ask(PRODUCE, 9, produce(name, batch([NOW])))
+        await client.ask(PRODUCE, 9, produce_request(name, batch([NOW])))
     monkeypatch.setattr(collect, bound, 1)
     found = scraped(served.broker)
     names = {name for name, _ in found}
@@ -406,7 +385,7 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
         assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
-    log_health = broker.topics.by_name["t"].partitions[1].log.health
+    log_health = log_of(broker, "t", 1).health
     log_health.fail("a flush failed", lambda: None)
     status, ill = told()
     assert (status, ill["status"]) == (503, "refusing writes")
@@ -548,12 +527,12 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, client = await counted()
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
-    await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW])))
+    await client.ask(PRODUCE, 9, produce_request("t", batch([NOW]), partition=9))
     monkeypatch.setattr(
         served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0), ("g", "t", 0, 9)])
     )
-    log = served.broker.topics.by_name["t"].partitions[0].log
+    log = log_of(served.broker, "t")
     monkeypatch.setattr(served.broker.cleaners, "failing", lambda: [(log, "why")])
     monkeypatch.setattr(served.broker.cleaners, "figures", lambda: Figures(began_ms=0))
     tallies = served.broker.tallies

@@ -4,20 +4,16 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_handlers import versions
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, versions
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import describe_acls as acls
 from tidelog.protocol.messages import describe_client_quotas as quotas
 from tidelog.protocol.messages import describe_user_scram_credentials as scram
 from tidelog.protocol.messages import list_transactions as transactions
 
-__all__ = ["connect", "serve"]  # fixtures
-
 
 @versions(acls.DESCRIBE_ACLS)
-async def test_describe_acls(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_describe_acls(client: Client, version: int) -> None:
     request = acls.DescribeAclsRequest(
         resource_type_filter=1,
         resource_name_filter=None,
@@ -32,8 +28,7 @@ async def test_describe_acls(serve: Serve, connect: Connect, version: int) -> No
 
 
 @versions(quotas.DESCRIBE_CLIENT_QUOTAS)
-async def test_describe_client_quotas(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_describe_client_quotas(client: Client, version: int) -> None:
 
     async def ask(*types: str) -> Any:
         parts = [quotas.ComponentData(entity_type=each, match_type=2, match=None) for each in types]
@@ -62,8 +57,7 @@ async def scram_users(client: Client, users: list[str] | None, version: int = 0)
 
 
 @versions(scram.DESCRIBE_USER_SCRAM_CREDENTIALS)
-async def test_describe_user_scram_credentials(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_describe_user_scram_credentials(client: Client, version: int) -> None:
     for everybody in (None, []):
         assert await scram_users(client, everybody, version) == {}
     assert await scram_users(client, ["a", "b", "a"], version) == {
@@ -73,8 +67,7 @@ async def test_describe_user_scram_credentials(serve: Serve, connect: Connect, v
 
 
 @versions(transactions.LIST_TRANSACTIONS)
-async def test_list_transactions(serve: Serve, connect: Connect, version: int) -> None:
-    client = await connect(await serve())
+async def test_list_transactions(client: Client, version: int) -> None:
 
     async def ask(*states: str) -> Any:
         request = transactions.ListTransactionsRequest(state_filters=list(states), producer_id_filters=[7])
@@ -87,8 +80,7 @@ async def test_list_transactions(serve: Serve, connect: Connect, version: int) -
 
 
 @pytest.mark.parametrize("many", [1000, 20_000])
-async def test_of_many_at_once(serve: Serve, connect: Connect, many: int) -> None:
-    client = await connect(await serve())
+async def test_of_many_at_once(client: Client, many: int) -> None:
     names = [f"n{number}" for number in range(many)]
     assert len(await scram_users(client, names)) == many
     request = transactions.ListTransactionsRequest(state_filters=names, producer_id_filters=[])

@@ -10,30 +10,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import fetch_request, produce_request
 from tests.support.logs import read_records
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import running
+from tidelog.broker.broker import Broker
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.work import Lane
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.list_offsets import (
-    LIST_OFFSETS,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from tidelog.protocol.records import compression, message_set
 from tidelog.protocol.records.build import Record, build_batch
@@ -45,20 +32,9 @@ from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 from tidelog.storage.summary import Damage
 
-__all__ = ["connect", "serve"]
-
 NOW = 1_700_000_000_000
 RECORDS = [Record(n, NOW + n, b"k%d" % n, None if n == 2 else b"v" * n * 30) for n in range(5)]
 HEADERS = [dataclasses.replace(record, headers=(("h", b"x"),)) for record in RECORDS]
-
-
-async def made(client: Client, name: str, **options: str) -> None:
-    configs = [
-        CreatableTopicConfig(name=option.replace("_", "."), value=value) for option, value in options.items()
-    ]
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
-    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
-    assert answer.topics[0].error_code == 0
 
 
 def sent_as(magic: int, codec: int = 0, records: list[Record] = HEADERS) -> bytes:
@@ -68,30 +44,16 @@ def sent_as(magic: int, codec: int = 0, records: list[Record] = HEADERS) -> byte
 
 
 async def produced(client: Client, topic: str, data: bytes, version: int) -> Any:
-    partitions = [PartitionProduceData(index=0, records=memoryview(data))]
-    request = ProduceRequest(
-        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
-    )
-    (answer,) = (await client.ask(PRODUCE, version, request)).responses[0].partition_responses
-    return answer
+    return await client.produce(topic, data, version=version)
 
 
 async def fetched(client: Client, topic: str, offset: int, version: int, most_bytes: int = 1 << 20) -> Any:
-    want = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=most_bytes)
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[want])])
-    (answer,) = (await client.ask(FETCH, version, request)).responses[0].partitions
-    return answer
+    return await client.fetch(topic, offset, version=version, min_bytes=0, max_bytes=most_bytes)
 
 
 async def looked_up(client: Client, topic: str, timestamp: int, version: int = 1) -> tuple[int, int, int]:
-    want = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[want])])
-    (answer,) = (await client.ask(LIST_OFFSETS, version, request)).topics[0].partitions
+    answer = await client.list_offsets(topic, timestamp, version=version)
     return answer.error_code, answer.offset, answer.timestamp
-
-
-def log_of(served: Served, topic: str) -> Log:
-    return served.broker.topics.by_name[topic].partitions[0].log
 
 
 def stored(log: Log) -> bytes:
@@ -101,8 +63,7 @@ def stored(log: Log) -> bytes:
 
 
 @pytest.fixture
-async def served(serve: Serve, connect: Connect) -> Served:
-    served = await serve()
+async def served(served: Served) -> Served:
     served.broker.clock.hold(NOW)
     return served
 
@@ -110,12 +71,11 @@ async def served(serve: Serve, connect: Connect) -> Served:
 @pytest.mark.parametrize("spelled", ["0", "0.9.0", "1", "0.10.2-IV0", "2", "3.9"])
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP, compression.SNAPPY, compression.LZ4])
 async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads_every_format(
-    served: Served, connect: Connect, spelled: str, codec: int
+    served: Served, client: Client, spelled: str, codec: int
 ) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version=spelled)
+    await client.make_topic("t", message_format_version=spelled)
     magic = {"0": 0, "0.9.0": 0, "1": 1, "0.10.2-IV0": 1}.get(spelled, 2)
-    log, end = log_of(served, "t"), 0
+    log, end = log_of(served.broker, "t"), 0
     times: list[int] = []
     for version, sent in ((0, 0), (1, 0), (2, 1), (3, 2), (9, 2)):
         answer = await produced(client, "t", sent_as(sent, codec), version)
@@ -148,10 +108,9 @@ async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads
                 assert bytes(answer.records) == stored(log), "S69, S73, S76: as it is stored"
 
 
-async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, connect: Connect) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="1")
-    log = log_of(served, "t")
+async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, client: Client) -> None:
+    await client.make_topic("t", message_format_version="1")
+    log = log_of(served.broker, "t")
     for number in range(2):
         data = sent_as(1, compression.GZIP)
         assert (await produced(client, "t", data, 2)).error_code == 0
@@ -161,14 +120,13 @@ async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Serve
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
 async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
-    serve: Serve, connect: Connect, codec: int
+    served: Served, codec: int, serve: Serve
 ) -> None:
     """The format goes up, and back to 0: what is there stays, old readers have it converted, after a restart too."""
-    served = await serve()
     served.broker.clock.hold(NOW + 100)
-    client = await connect(served)
-    await made(client, "t", index_interval_bytes="0", retention_ms="-1")
-    log = log_of(served, "t")
+    client = await served.connect()
+    await client.make_topic("t", index_interval_bytes="0", retention_ms="-1")
+    log = log_of(served.broker, "t")
     for format_version in ("0", "1", "2", "0", "1"):
         log.update_config(log.config.override({"message.format.version": format_version}))
         assert (await produced(client, "t", sent_as(2, codec), 9)).error_code == 0
@@ -179,7 +137,7 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
         if restarted:
             await served.stop()
             served = await serve()
-            client, log = await connect(served), log_of(served, "t")
+            client, log = await served.connect(), log_of(served.broker, "t")
         for version, magic in ((1, 0), (2, 1)):
             data = bytes((await fetched(client, "t", 0, version)).records)
             rows = list(message_set.read_records(data))
@@ -194,42 +152,39 @@ async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
 
 
 async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
-    served: Served, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="0")
+    await client.make_topic("t", message_format_version="0")
     await produced(client, "t", sent_as(2), 9)
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert await looked_up(client, "t", NOW) == (code, -1, -1)
     assert await looked_up(client, "t", -3, 7) == (code, -1, -1)
     assert (await looked_up(client, "t", -1))[:2] == (0, 5)
     assert (await looked_up(client, "t", -2))[:2] == (0, 0)
-    await made(client, "by-append", message_format_version="0", lookup_clock="append")
-    served.broker.clock.hold(NOW + 50)
+    await client.make_topic("by-append", message_format_version="0", lookup_clock="append")
+    broker.clock.hold(NOW + 50)
     for codec in (compression.NONE, compression.GZIP):
         await produced(client, "by-append", sent_as(0, codec), 1)
-        served.broker.clock.advance(seconds=1)
+        broker.clock.advance(seconds=1)
     assert await looked_up(client, "by-append", NOW) == (0, 0, NOW + 50)
     assert await looked_up(client, "by-append", NOW + 51) == (0, 5, NOW + 1050)
     assert await looked_up(client, "by-append", NOW + 1051) == (0, -1, -1)
 
 
-async def test_from_produce_3_on_only_batches_are_taken(served: Served, connect: Connect) -> None:
-    client = await connect(served)
+async def test_from_produce_3_on_only_batches_are_taken(served: Served, client: Client) -> None:
     for spelled in ("0", "1", "2"):
-        await made(client, f"t{spelled}", message_format_version=spelled)
+        await client.make_topic(f"t{spelled}", message_format_version=spelled)
         for magic in (0, 1):
             answer = await produced(client, f"t{spelled}", sent_as(magic), 3)
             assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert log_of(served, f"t{spelled}").log_end_offset == 0
+        assert log_of(served.broker, f"t{spelled}").log_end_offset == 0
 
 
-async def test_an_older_reader_gets_what_lies_before_damage(served: Served, connect: Connect) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="1", index_interval_bytes="0")
+async def test_an_older_reader_gets_what_lies_before_damage(served: Served, client: Client) -> None:
+    await client.make_topic("t", message_format_version="1", index_interval_bytes="0")
     for _ in range(3):
         await produced(client, "t", sent_as(1), 2)
-    log = log_of(served, "t")
+    log = log_of(served.broker, "t")
     (position,) = [position for _, position, header in log.headers(7) if header.base_offset == 7]
     log.active.summary.damage = (Damage(position, position + 1, 8),)
     for version in (0, 2):
@@ -238,12 +193,10 @@ async def test_an_older_reader_gets_what_lies_before_damage(served: Served, conn
         assert (await fetched(client, "t", 7, version)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_a_message_set_of_very_many_is_refused(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_set_of_very_many_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.protocol.records.legacy_validate.MESSAGES_MAX", 10)
-    client = await connect(served)
-    await made(client, "t", message_format_version="1")
+    client = await served.connect()
+    await client.make_topic("t", message_format_version="1")
     many = [Record(n, NOW, None, b"x") for n in range(11)]
     for codec in (compression.NONE, compression.GZIP):
         answer = await produced(client, "t", sent_as(1, codec, many), 2)
@@ -253,15 +206,12 @@ async def test_a_message_set_of_very_many_is_refused(
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
 async def test_large_message_sets_are_converted_on_another_thread_in_order(
-    served: Served, connect: Connect, codec: int
+    served: Served, client: Client, codec: int
 ) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
     for n, records in enumerate((many, RECORDS, many)):
-        partitions = [PartitionProduceData(index=0, records=memoryview(sent_as(0, codec, records)))]
-        topics = [TopicProduceData(name="t", partition_data=partitions)]
-        client.send(PRODUCE, 1, n, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+        client.send(PRODUCE, 1, n, produce_request("t", sent_as(0, codec, records), acks=1))
     bases = []
     for n in range(3):
         correlation_id, response = await client.receive(PRODUCE, 1)
@@ -270,7 +220,7 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
     assert bases == [0, 3000, 3005]
     rows = [
         row
-        for segment, position, header in log_of(served, "t").headers(0)
+        for segment, position, header in log_of(served.broker, "t").headers(0)
         for row in read_records(segment.file.pread(header.size_bytes, position))
     ]
     assert [row.value for row in rows] == [record.value for record in (*many, *RECORDS, *many)]
@@ -278,12 +228,11 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
 
 @pytest.mark.parametrize("losses", [1, 3, 4, 20])
 async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_elsewhere(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, losses: int
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, losses: int
 ) -> None:
     """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
-    client = await connect(served)
-    await made(client, "t", message_format_version="0")
-    log = log_of(served, "t")
+    await client.make_topic("t", message_format_version="0")
+    log = log_of(served.broker, "t")
     check, checks = Log.check, []
 
     def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
@@ -309,12 +258,11 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
 
 
 async def test_what_others_are_always_ahead_of_is_given_up(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is too large to be stored uncompressed; its client may have left long ago."""
-    client = await connect(served)
-    await made(client, "t", message_format_version="0", max_message_bytes="2000")
-    log, check, tries = log_of(served, "t"), Log.check, []
+    await client.make_topic("t", message_format_version="0", max_message_bytes="2000")
+    log, check, tries = log_of(served.broker, "t"), Log.check, []
 
     def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
         checked = yield from check(self, *how, **named)
@@ -329,11 +277,8 @@ async def test_what_others_are_always_ahead_of_is_given_up(
     assert log.log_end_offset == 20
 
 
-async def test_more_messages_at_once_than_a_segment_takes_are_refused(
-    served: Served, connect: Connect
-) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="1", segment_bytes="20000")
+async def test_more_messages_at_once_than_a_segment_takes_are_refused(served: Served, client: Client) -> None:
+    await client.make_topic("t", message_format_version="1", segment_bytes="20000")
     many = [Record(n, NOW, None, b"x" * 100) for n in range(200)]
     answer = await produced(client, "t", sent_as(1, 0, many), 2)
     assert answer.error_code == ErrorCode.RECORD_LIST_TOO_LARGE
@@ -341,11 +286,10 @@ async def test_more_messages_at_once_than_a_segment_takes_are_refused(
 
 
 async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers(
-    served: Served, connect: Connect
+    served: Served, client: Client
 ) -> None:
     """What comes before zstd is given first."""
-    client = await connect(served)
-    await made(client, "t")
+    await client.make_topic("t")
     await produced(client, "t", sent_as(2), 9)
     await produced(client, "t", sent_as(2, compression.ZSTD), 9)
     for version in range(4):
@@ -353,25 +297,24 @@ async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers
         assert [row.offset for row in message_set.read_records(data)] == list(range(5))
         answer = await fetched(client, "t", 5, version)
         assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    await made(client, "kept", message_downconversion_enable="false")
+    await client.make_topic("kept", message_downconversion_enable="false")
     await produced(client, "kept", sent_as(2), 9)
     for version in range(4):
         assert (await fetched(client, "kept", 0, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert (await fetched(client, "kept", 0, 4)).error_code == 0
-    await made(client, "old", message_downconversion_enable="false", message_format_version="0")
+    await client.make_topic("old", message_downconversion_enable="false", message_format_version="0")
     await produced(client, "old", sent_as(2), 9)
     assert (await fetched(client, "old", 0, 0)).error_code == 0
 
 
 async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(served)
     monkeypatch.setattr(converted, "READ_BYTES", 20_000)
     monkeypatch.setattr("tidelog.broker.handlers.fetch.CONVERTED_BYTES_MAX", 30_000)
     batches = [[Record(n, NOW, None, bytes(1000)) for n in range(9)] for _ in range(10)]
     for topic in ("a", "b"):
-        await made(client, topic)
+        await client.make_topic(topic)
         for records in batches:
             await produced(client, topic, sent_as(2, 0, records), 9)
     served_first = set()
@@ -392,11 +335,10 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
 
 @pytest.mark.parametrize("bound", ["bytes", "time"])
 async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, bound: str
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    client = await connect(served)
     for name in "abc":
-        await made(client, name)
+        await client.make_topic(name)
         await produced(client, name, sent_as(2, compression.GZIP), 3)
     begun: list[int] = []
     steps = converted.steps
@@ -414,10 +356,10 @@ async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
 
 
 async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient, other = [await connect(served) for _ in range(2)]
-    await made(patient, "t")
+    patient, other = [await served.connect() for _ in range(2)]
+    await patient.make_topic("t")
     await produced(patient, "t", sent_as(2), 9)
     begun, is_over = threading.Event(), threading.Event()
     steps = converted.steps
@@ -431,9 +373,7 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
     monkeypatch.setattr(converted, "steps", many)
 
     def ask(correlation_id: int) -> None:
-        want = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1 << 20)
-        topics = [FetchTopic(topic="t", partitions=[want])]
-        patient.send(FETCH, 2, correlation_id, FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
+        patient.send(FETCH, 2, correlation_id, fetch_request("t", 3, min_bytes=0))
 
     ask(1)
     await until(begun.is_set)
@@ -455,13 +395,13 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
 
 @pytest.mark.parametrize("room_bytes", [1000, 0])
 async def test_very_many_messages_are_checked_in_turns_with_those_of_others_while_there_is_room(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, room_bytes: int
+    served: Served, monkeypatch: pytest.MonkeyPatch, room_bytes: int
 ) -> None:
     """Where more is held than there is room for, a check that has begun goes on to its end."""
     monkeypatch.setattr("tidelog.broker.work.HELD_BYTES_MAX", room_bytes)
     monkeypatch.setitem(running.SLICES_S, Lane.LONG, 0.0)
-    patient, other = [await connect(served) for _ in range(2)]
-    await made(patient, "t", message_format_version="1")
+    patient, other = [await served.connect() for _ in range(2)]
+    await patient.make_topic("t", message_format_version="1")
     check, begun, is_other_there, is_over = Log.check, threading.Event(), threading.Event(), threading.Event()
 
     def many(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
@@ -480,9 +420,7 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
 
     def send(client: Client) -> None:
         data = sent_as(1, 0, [Record(n, NOW, None, b"x" * 100) for n in range(400)])
-        partitions = [PartitionProduceData(index=0, records=memoryview(data))]
-        topics = [TopicProduceData(name="t", partition_data=partitions)]
-        client.send(PRODUCE, 2, 1, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+        client.send(PRODUCE, 2, 1, produce_request("t", data, acks=1))
 
     async def base_offset(client: Client) -> int:
         _, response = await client.receive(PRODUCE, 2)
@@ -502,10 +440,10 @@ async def test_very_many_messages_are_checked_in_turns_with_those_of_others_whil
 
 @pytest.mark.parametrize("ends", ["well", "by an error", "by a client that leaves"])
 async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
-    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, ends: str
+    served: Served, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    client, held = await connect(served), served.broker.held
-    await made(client, "t")
+    client, held = await served.connect(), served.broker.held
+    await client.make_topic("t")
     await produced(client, "t", sent_as(2), 9)
 
     def steps(*_: Any) -> Iterator[bytearray | FileSlice]:
@@ -545,10 +483,9 @@ async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
 
 
 async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(
-    served: Served, connect: Connect
+    served: Served, client: Client
 ) -> None:
-    client = await connect(served)
-    await made(client, "t", message_format_version="1")
+    await client.make_topic("t", message_format_version="1")
     data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=0)
     assert [(await produced(client, "t", data, 9)).base_offset for _ in range(2)] == [0, 0]
     data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=9)
@@ -557,11 +494,10 @@ async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_form
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 async def test_LogAppendTime_counts_in_every_format_that_has_times(
-    served: Served, connect: Connect, magic: int
+    served: Served, client: Client, magic: int
 ) -> None:
-    client = await connect(served)
     served.broker.clock.hold(NOW + 10**6)
-    await made(client, "t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
+    await client.make_topic("t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
     for codec in (compression.NONE, compression.GZIP):
         for version, sent in ((1, 0), (2, 1), (9, 2)):
             answer = await produced(client, "t", sent_as(sent, codec), version)
@@ -570,7 +506,7 @@ async def test_LogAppendTime_counts_in_every_format_that_has_times(
                 assert answer.log_append_time_ms == NOW + 10**6
     rows = [
         row
-        for segment, position, header in log_of(served, "t").headers(0)
+        for segment, position, header in log_of(served.broker, "t").headers(0)
         for row in read_records(segment.file.pread(header.size_bytes, position))
     ]
     assert {row.timestamp for row in rows} == ({-1} if magic == 0 else {NOW + 10**6})

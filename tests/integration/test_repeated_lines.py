@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, Serve
 from tidelog.broker import repeated_lines
 from tidelog.broker.dispatch import MOST_REQUEST_BYTES
 from tidelog.broker.repeated_lines import CAUSES_MAX, RepeatedLines
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-
-__all__ = ["connect", "serve"]  # fixtures
 
 _log = logging.getLogger("tidelog.test")
 
@@ -179,19 +177,19 @@ def test_a_count_does_not_outlive_its_loop(told: list[str]) -> None:
 
 
 async def test_a_client_that_asks_for_what_is_not_there_again_and_again(
-    serve: Serve, connect: Connect, told: list[str], monkeypatch: pytest.MonkeyPatch
+    serve: Serve, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = RepeatedLines()
     monkeypatch.setattr(repeated_lines.lines, "_seen", lines._seen)
     served = await serve()
     for _ in range(5):
-        client = await connect(served)
+        client = await served.connect()
         client.writer.write((10).to_bytes(4, "big") + bytes.fromhex("7fff 0000 00000007 ffff"))
         assert await client.reader.read() == b""
     refused = [line for line in told if line.startswith("bad request")]
     assert len(refused) == 1
     assert "request='api key 32767 v0' error='api key 32767 is not served" in refused[0]
-    client = await connect(served)
+    client = await served.connect()
     for _ in range(5):
         await ask_for_transactions(client)
     assert len([line for line in told if line.startswith("transactions are not supported")]) == 1
@@ -201,7 +199,7 @@ async def test_a_client_that_asks_for_what_is_not_there_again_and_again(
 
 
 async def test_a_bad_request_of_another_kind_from_the_same_address_is_told(
-    serve: Serve, connect: Connect, told: list[str], monkeypatch: pytest.MonkeyPatch
+    serve: Serve, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repeated_lines.lines, "_seen", {})
     served = await serve()
@@ -215,12 +213,12 @@ async def test_a_bad_request_of_another_kind_from_the_same_address_is_told(
         "0003 000d 00000007 0009",
     )
     for request in requests * 2:
-        client = await connect(served)
+        client = await served.connect()
         frame = bytes.fromhex(request)
         client.writer.write(len(frame).to_bytes(4, "big") + frame)
         assert await client.reader.read() == b""
     # A large request is decoded on a reader thread.
-    client = await connect(served)
+    client = await served.connect()
     frame = bytes.fromhex("0003 0001" + header + "7fffffff") + bytes(MOST_REQUEST_BYTES)
     client.writer.write(len(frame).to_bytes(4, "big") + frame)
     assert await client.reader.read() == b""

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.logs import NOW, fill
 from tests.support.running import Threads, run
-from tests.support.served import Connect, Serve, connect, serve, until
+from tests.support.served import Serve, until
 from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 from tidelog.broker.clock import Clock
@@ -28,8 +28,6 @@ from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import FILES_MIN
 from tidelog.storage.log import Log
-
-__all__ = ["connect", "serve"]  # fixtures
 
 CLOCK = Clock()
 
@@ -487,10 +485,10 @@ async def test_a_commit_that_cannot_be_answered_takes_no_other_answer_with_it(
 
 
 async def test_what_a_flush_of_many_logs_could_not_prove_holds_for_the_whole_broker(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(num_partitions=str(FILES_MIN))
-    await (await connect(served)).make_topic("t")
+    await (await served.connect()).make_topic("t")
 
     def fail(_: files.FileSystem) -> None:
         raise OSError(5, "Input/output error")

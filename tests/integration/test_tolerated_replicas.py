@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.integration.test_administration import BROKER, NONE, SET, TOPIC, change, grow, options_of
-from tests.integration.test_handlers import make_topic, produce, records
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.builders import create_request, records
+from tests.support.served import Client, Serve
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
@@ -16,20 +16,15 @@ from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-
-__all__ = ["connect", "serve"]  # fixtures
 
 TOLERATED = {"tidelog.tolerate.replication.factor": "true"}
 ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answered when that has the records"
 
 
 async def create(client: Client, topic: CreatableTopic) -> Any:
-    return (await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))).topics[
-        0
-    ]
+    return (await client.ask(CREATE_TOPICS, 7, create_request(topic))).topics[0]
 
 
 @pytest.mark.parametrize("name", ["min.insync.replicas", "default.replication.factor"])
@@ -45,7 +40,7 @@ def test_of_the_broker_more_than_one_replica_is_refused_or_tolerated(name: str) 
 
 
 async def test_of_a_topic_more_than_one_replica_in_sync_is_refused_or_tolerated(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     option = CreatableTopicConfig(name="min.insync.replicas", value="2")
@@ -58,8 +53,8 @@ async def test_of_a_topic_more_than_one_replica_in_sync_is_refused_or_tolerated(
         ]
 
     served = await serve()
-    client = await connect(served)
-    await make_topic(client, "t")
+    client = await served.connect()
+    await client.make_topic("t")
     refused = await create(client, wanted)
     assert refused.error_code == ErrorCode.INVALID_CONFIG
     assert "with tidelog.tolerate.replication.factor=true more may be asked for" in refused.error_message
@@ -68,24 +63,22 @@ async def test_of_a_topic_more_than_one_replica_in_sync_is_refused_or_tolerated(
     await served.stop()
 
     served = await serve(tidelog_tolerate_replication_factor="true")
-    client = await connect(served)
+    client = await served.connect()
     assert (await create(client, wanted)).error_code == NONE
     assert await change_both(client) == [(NONE, None), (NONE, None)]
     line = f"option has no effect topic=u option=min.insync.replicas value=2 reason={ONE_COPY!r}"
     assert line in caplog.messages
     for name in ("t", "u"):
-        assert (await produce(client, name, records(b"v"), acks=-1)).error_code == NONE
+        assert (await client.produce(name, records(b"v"), acks=-1)).error_code == NONE
     await served.stop()
 
     # What there is is served without the option, too, and told as it is.
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     assert (await options_of(client, TOPIC, "t"))["min.insync.replicas"].value == "3"
-    assert (await produce(client, "t", records(b"v"), acks=-1)).base_offset == 1
+    assert (await client.produce("t", records(b"v"), acks=-1)).base_offset == 1
 
 
-async def test_an_assignment_with_other_nodes_is_tolerated_if_this_one_is_among_them(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_an_assignment_with_other_nodes_is_tolerated_if_this_one_is_among_them(serve: Serve) -> None:
     async def make(client: Client, name: str, *nodes: list[int]) -> Any:
         assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
@@ -97,9 +90,9 @@ async def test_an_assignment_with_other_nodes_is_tolerated_if_this_one_is_among_
 
     refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT, -1, -1
     served = await serve()
-    assert await make(await connect(served), "t", [1, 2, 3]) == refused
+    assert await make(await served.connect(), "t", [1, 2, 3]) == refused
     await served.stop()
-    client = await connect(await serve(tidelog_tolerate_replication_factor="true"))
+    client = await (await serve(tidelog_tolerate_replication_factor="true")).connect()
     assert await make(client, "t", [1, 2, 3], [2, 3, 1]) == (NONE, 2, 1)
     for bad in ([2, 3], [1, 1], [1, -1], []):
         assert await make(client, "u", bad) == refused

@@ -16,8 +16,17 @@ from typing import Any
 import pytest
 
 from tests.integration.test_connection import hold_flushes
-from tests.support.raw_client import FETCH, PRODUCE, produce_request
-from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.builders import (
+    creatable,
+    create_request,
+    delete_request,
+    fetch_request,
+    metadata_request,
+    produce_request,
+    records,
+)
+from tests.support.raw_client import FETCH, PRODUCE
+from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import serve as serve_module
 from tidelog.broker import topic_changes, work
@@ -34,21 +43,14 @@ from tidelog.broker.work import step
 from tidelog.config.kinds import Listener
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
-from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from tidelog.protocol.messages.list_offsets import (
-    LIST_OFFSETS,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from tidelog.protocol.messages.metadata import (
     METADATA,
     MetadataRequest,
@@ -63,61 +65,19 @@ from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import CLEAN_SHUTDOWN
 from tidelog.storage.log_manager import LogManager
 
-__all__ = ["connect", "serve"]  # fixtures
-
 NONE = ErrorCode.NONE
 
 
-def _creation(name: str, partitions: int = 1) -> CreateTopicsRequest:
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
-    )
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
-
-
-def _deletion(name: str) -> DeleteTopicsRequest:
-    return DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
-
-
-async def create(client: Client, name: str, partitions: int = 1) -> Any:
-    return (await client.ask(CREATE_TOPICS, 7, _creation(name, partitions))).topics[0]
-
-
-async def delete(client: Client, name: str) -> int:
-    code: int = (await client.ask(DELETE_TOPICS, 5, _deletion(name))).responses[0].error_code
-    return code
-
-
-def by_name(*names: str) -> MetadataRequest:
-    return MetadataRequest(
-        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True
-    )
-
-
 async def produce(client: Client, topic: str, acks: int = -1, partition: int = 0) -> int:
-    records = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-    response = await client.ask(APIS[PRODUCE], 9, produce_request(topic, records, partition, acks=acks))
-    code: int = response.responses[0].partition_responses[0].error_code
-    return code
-
-
-def fetch(topic: str, wait_ms: int, topic_id: bytes = bytes(16)) -> FetchRequest:
-    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-    return FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        max_bytes=1000,
-        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
-    )
+    return int((await client.produce(topic, records(b"v"), partition, acks=acks)).error_code)
 
 
 # -- Metadata names each topic once -----------------------------------------------------------------------------------
 
 
-async def test_a_topic_is_described_once_however_often_it_is_named(serve: Serve, connect: Connect) -> None:
-    client = await connect(await serve())
-    topic_id = (await create(client, "t", 3)).topic_id
-    topics = (await client.ask(METADATA, 9, by_name(*["t", "no/name"] * 1000))).topics
+async def test_a_topic_is_described_once_however_often_it_is_named(client: Client) -> None:
+    topic_id = (await client.create("t", 3)).topic_id
+    topics = (await client.ask(METADATA, 9, metadata_request(*["t", "no/name"] * 1000))).topics
     assert [topic.name for topic in topics] == ["t", "no/name"]
     asked = [
         MetadataRequestTopic(name="", topic_id=topic_id),  # as Java's describeTopics by id
@@ -133,28 +93,25 @@ async def test_a_topic_is_described_once_however_often_it_is_named(serve: Serve,
     ]
 
 
-async def test_what_metadata_says_of_all_topics_is_made_from_a_copy(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "a")
-    before = served.broker.topics.all()
-    await create(client, "b")
+async def test_what_metadata_says_of_all_topics_is_made_from_a_copy(broker: Broker, client: Client) -> None:
+    await client.create("a")
+    before = broker.topics.all()
+    await client.create("b")
     assert [topic.name for topic in before] == ["a"]
-    assert [topic.name for topic in served.broker.topics.all()] == ["a", "b"]
-    await delete(client, "a")
-    assert [topic.name for topic in served.broker.topics.all()] == ["b"]
+    assert [topic.name for topic in broker.topics.all()] == ["a", "b"]
+    await client.delete("a")
+    assert [topic.name for topic in broker.topics.all()] == ["b"]
 
 
 # -- what a flood leaves to others --------------------------------------------------------------------------------
 
 
-async def test_thirty_thousand_new_names_hold_up_nobody(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    flooding, other = await connect(served), await connect(served)
-    flooding.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(30_000))))
+async def test_thirty_thousand_new_names_hold_up_nobody(served: Served, serve: Serve) -> None:
+    flooding, other = await served.connect(), await served.connect()
+    flooding.send(METADATA, 9, 1, metadata_request(*(f"n{number}" for number in range(30_000))))
     await until(lambda: len(served.broker.topics.by_name) > 3)
     begin_s = time.monotonic()
-    assert (await create(other, "mine")).error_code == NONE
+    assert (await other.create("mine")).error_code == NONE
     assert (await other.ask(INIT_PRODUCER_ID, 4, _init())).error_code == NONE
     assert time.monotonic() - begin_s < 3
     assert len(served.broker.topics.by_name) < 5000
@@ -172,52 +129,48 @@ def _init() -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
 
 
-async def test_names_beyond_the_bound_are_created_when_they_are_asked_for_again(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_names_beyond_the_bound_are_created_when_they_are_asked_for_again(serve: Serve) -> None:
     served = await serve(queued_max_topic_bytes="4096")
-    client = await connect(served)
+    client = await served.connect()
     room = FEW_TOPICS_BYTES // metadata_handler.NAME_BYTES
     names = [f"n{number}" for number in range(3 * room)]
     for times in (1, 2, 3):
-        topics = (await client.ask(METADATA, 9, by_name(*names))).topics
+        topics = (await client.ask(METADATA, 9, metadata_request(*names))).topics
         created = [topic.name for topic in topics if not topic.error_code]
         assert created == names[: times * room]
         assert {topic.error_code for topic in topics[times * room :]} <= {ErrorCode.LEADER_NOT_AVAILABLE}
     assert served.broker.queued_topics.total_bytes == 0
 
 
-async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(
-    serve: Serve, connect: Connect
-) -> None:
+async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(serve: Serve) -> None:
     """One connection waits for one such request at a time; what is too much comes at once, or from several."""
     served = await serve(queued_max_topic_bytes="4096")
-    greedy, creating, deleting, modest = [await connect(served) for _ in range(4)]
+    greedy, creating, deleting, modest = [await served.connect() for _ in range(4)]
     gate = _hold_up(served)
-    greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
+    greedy.send(METADATA, 9, 1, metadata_request(*(f"n{number}" for number in range(100))))
     await until(lambda: served.broker.queued_topics.total_bytes > 0)
     many = [f"more-{number}" for number in range(FEW_TOPICS_BYTES // 100)]
-    creation, deletion = _creation("more"), _deletion("more")
-    creation.topics = [_creation(name).topics[0] for name in many]
+    creation, deletion = create_request(creatable("more")), delete_request("more")
+    creation.topics = [create_request(creatable(name)).topics[0] for name in many]
     deletion.topic_names = many
     # Refused at once, while the thread is busy.
     created = (await creating.ask(CREATE_TOPICS, 7, creation)).topics
     deleted = (await deleting.ask(DELETE_TOPICS, 5, deletion)).responses
     assert {answer.error_code for answer in (*created, *deleted)} == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-    modest.send(CREATE_TOPICS, 7, 1, _creation("mine"))
+    modest.send(CREATE_TOPICS, 7, 1, create_request(creatable("mine")))
     gate.set()
     await greedy.receive(METADATA, 9)
     assert (await modest.receive(CREATE_TOPICS, 7))[1].topics[0].error_code == NONE
 
 
 async def test_very_many_topics_beyond_the_bound_are_refused_beside_the_event_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request may name 260,000: an answer for each takes seconds, of which the others have their part."""
     served = await serve(queued_max_topic_bytes="4096")
-    greedy, client = await connect(served), await connect(served)
+    greedy, client = await served.connect(), await served.connect()
     gate = _hold_up(served)
-    greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
+    greedy.send(METADATA, 9, 1, metadata_request(*(f"n{number}" for number in range(100))))
     await until(lambda: served.broker.queued_topics.total_bytes > 0)
     threads: set[str] = set()
 
@@ -231,9 +184,9 @@ async def test_very_many_topics_beyond_the_bound_are_refused_beside_the_event_lo
     monkeypatch.setattr(delete_topics, "_result", watched(delete_topics._result))
     monkeypatch.setattr(create_topics, "_failure", watched(create_topics._failure))
     names = [f"t{number}" for number in range(work.MANY + 1)]
-    deletion, creation = _deletion("more"), _creation("more")
+    deletion, creation = delete_request("more"), create_request(creatable("more"))
     deletion.topic_names = names
-    creation.topics = [_creation(name).topics[0] for name in names]
+    creation.topics = [create_request(creatable(name)).topics[0] for name in names]
     deleted = (await client.ask(DELETE_TOPICS, 5, deletion)).responses
     assert [(each.name, each.error_code) for each in deleted] == [
         (name, ErrorCode.THROTTLING_QUOTA_EXCEEDED) for name in names
@@ -255,16 +208,15 @@ def test_metadata_of_very_many_partitions_stands_with_what_takes_long() -> None:
 
 
 async def test_what_is_deleted_while_it_waits_for_the_disk_is_no_fault_of_the_disk(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
-    await create(client, "t")
+    client, other = await served.connect(), await served.connect()
+    await client.create("t")
     entered, release = hold_flushes(monkeypatch)
     batch = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
     client.send(APIS[PRODUCE], 9, 1, produce_request("t", batch, 0, acks=-1))
     await entered.wait()
-    assert await delete(other, "t") == NONE
+    assert await other.delete("t") == NONE
     release()
     answer = (await client.receive(APIS[PRODUCE], 9))[1].responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -332,18 +284,15 @@ async def test_a_creation_that_any_fault_ends_gives_its_name_back(
     assert len(at_once(topics.create("a.b", 2, {})).partitions) == 2
 
 
-async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    greedy, modest = [await connect(served) for _ in range(10)], await connect(served)
+async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(served: Served) -> None:
+    greedy, modest = [await served.connect() for _ in range(10)], await served.connect()
     gate = _hold_up(served)
     for number, client in enumerate(greedy):
-        creation = _creation("t")
-        creation.topics = [_creation(f"t-{number}-{i}").topics[0] for i in range(5)]
+        creation = create_request(creatable("t"))
+        creation.topics = [create_request(creatable(f"t-{number}-{i}")).topics[0] for i in range(5)]
         client.send(CREATE_TOPICS, 7, 1, creation)
     await until(lambda: served.broker.queued_topics.total_bytes >= 50_000)
-    modest.send(CREATE_TOPICS, 7, 1, _creation("mine"))
+    modest.send(CREATE_TOPICS, 7, 1, create_request(creatable("mine")))
     await until(lambda: served.broker.queued_topics.total_bytes >= 51_000)
     gate.set()
     await modest.receive(CREATE_TOPICS, 7)
@@ -354,9 +303,8 @@ async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(
 
 
 async def test_where_many_wait_slices_are_so_short_that_all_have_a_turn_soon(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
     gate = _hold_up(served)
     now_s = time.monotonic()
     begun: dict[int, float] = {}
@@ -393,9 +341,7 @@ async def test_what_is_little_is_bounded_in_all() -> None:
     assert quota.hold(Somebody(), 1000) is not None
 
 
-async def test_producer_ids_do_not_wait_for_maintenance(serve: Serve, connect: Connect) -> None:
-    served = await serve()
-    client = await connect(served)
+async def test_producer_ids_do_not_wait_for_maintenance(served: Served, client: Client) -> None:
     first = (await client.ask(INIT_PRODUCER_ID, 4, _init())).producer_id
     gate = _hold_up(served)
     given = [(await client.ask(INIT_PRODUCER_ID, 4, _init())).producer_id for _ in range(100)]
@@ -407,7 +353,7 @@ async def test_producer_ids_do_not_wait_for_maintenance(serve: Serve, connect: C
 
 
 async def test_a_full_disk_wedges_no_name_and_is_said_once(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a creation that failed could not take back, the next one of that name does."""
 
@@ -418,20 +364,20 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
         raise StorageError(f"{name}: database or disk is full")
 
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     with monkeypatch.context() as disk:
         disk.setattr(files, "_write_all", full)
         disk.setattr(Catalog, "remove_topic", cannot)
         for _ in range(3):
-            answer = await create(client, "t", 2)
+            answer = await client.create("t", 2)
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "No space left" in answer.error_message
         served.broker.logs.disk.look()
-        assert (await client.ask(METADATA, 9, by_name("t"))).topics[
+        assert (await client.ask(METADATA, 9, metadata_request("t"))).topics[
             0
         ].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     begin_s = time.monotonic()
-    assert (await create(client, "t", 2)).error_code == NONE
+    assert (await client.create("t", 2)).error_code == NONE
     assert await produce(client, "t") == NONE
     assert time.monotonic() - begin_s < 2
     # The maintenance thread says it after it is so.
@@ -448,7 +394,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
 
 @pytest.mark.parametrize("dirty_bytes", [0, 1 << 40])
 async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, dirty_bytes: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, dirty_bytes: int
 ) -> None:
     """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
     synced: list[Path] = []
@@ -459,9 +405,9 @@ async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
     monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: dirty_bytes)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     synced.clear()
-    assert (await create(client, "t", 3)).error_code == NONE
+    assert (await client.create("t", 3)).error_code == NONE
     data = served.broker.logs.directory
     folders = [data / f"t-{number}" for number in range(3)]
     each = {data, *folders, *(folder / "partition.metadata" for folder in folders)}
@@ -469,14 +415,14 @@ async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
 
 
 async def create_many(client: Client, *names: str) -> dict[str, Any]:
-    request = _creation("")
-    request.topics = [_creation(name).topics[0] for name in names]
+    request = create_request(creatable(""))
+    request.topics = [create_request(creatable(name)).topics[0] for name in names]
     return {topic.name: topic for topic in (await client.ask(CREATE_TOPICS, 7, request)).topics}
 
 
 @pytest.mark.parametrize(("made_at_once", "count"), [(50, 1), (20, 3)])
 async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogue(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
 ) -> None:
     syncs: list[int] = []
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
@@ -484,7 +430,7 @@ async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogu
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     served = await serve()
-    client = await connect(served)
+    client = await served.connect()
     served.broker.catalog._db.set_trace_callback((statements := []).append)
     names = [f"t-{number}" for number in range(50)]
     answers = await create_many(client, *names)
@@ -495,18 +441,16 @@ async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogu
 
 
 async def test_a_topic_that_cannot_be_made_leaves_those_of_its_request_alone(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     names = ["a", "b", "c"]
-    (served.broker.logs.directory / "b-0").touch()
+    (broker.logs.directory / "b-0").touch()
     answers = await create_many(client, *names)
     assert [answers[name].error_code for name in names] == [NONE, ErrorCode.KAFKA_STORAGE_ERROR, NONE]
     assert "b-0: is there already" in answers["b"].error_message
     assert [await produce(client, name) for name in "ac"] == [NONE, NONE]
-    assert [record.name for record in served.broker.catalog.topics()] == ["a", "c"]
-    (served.broker.logs.directory / "b-0").unlink()
+    assert [record.name for record in broker.catalog.topics()] == ["a", "c"]
+    (broker.logs.directory / "b-0").unlink()
 
     def cannot(_: object, topics: object) -> None:
         raise StorageError("database or disk is full")
@@ -521,10 +465,9 @@ async def test_a_topic_that_cannot_be_made_leaves_those_of_its_request_alone(
 
 @pytest.mark.parametrize("found", [None, b"", bytes(41), b"version: 0\ntopic_id: AAEC"])
 async def test_a_start_writes_the_topic_id_again_that_a_folder_has_lost(
-    serve: Serve, connect: Connect, found: bytes | None
+    served: Served, found: bytes | None, serve: Serve
 ) -> None:
-    served = await serve()
-    await create(await connect(served), "t", 2)
+    await (await served.connect()).create("t", 2)
     await served.stop()
     folder = served.broker.logs.directory
     lost, other = (folder / f"t-{number}" / "partition.metadata" for number in range(2))
@@ -540,11 +483,9 @@ async def test_a_start_writes_the_topic_id_again_that_a_folder_has_lost(
 
 
 async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    db = served.broker.catalog._db
+    db = broker.catalog._db
 
     def pages(count: int | None = None) -> None:
         db.execute(f"PRAGMA max_page_count = {count or db.execute('PRAGMA page_count').fetchone()[0]}")
@@ -552,10 +493,10 @@ async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_
     db.execute("VACUUM")  # There is room in the file, for deletions.
     pages()
     names = [f"{number:0200d}" for number in range(60)]
-    codes = {(await create(client, name)).error_code for name in names}
+    codes = {(await client.create(name)).error_code for name in names}
     assert codes == {NONE, ErrorCode.KAFKA_STORAGE_ERROR}
     pages(1_000_000)
-    codes = {(await create(client, name)).error_code for name in names}
+    codes = {(await client.create(name)).error_code for name in names}
     assert codes == {NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
     assert any("disk full" in record.getMessage() for record in caplog.records)
 
@@ -563,19 +504,16 @@ async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_
 # -- topics that go while somebody waits for them -------------------------------------------------------------------
 
 
-async def test_a_fetch_that_waits_on_a_topic_is_answered_when_it_is_deleted(
-    serve: Serve, connect: Connect
-) -> None:
-    served = await serve()
-    client, other = await connect(served), await connect(served)
-    topic_id = (await create(client, "t")).topic_id
+async def test_a_fetch_that_waits_on_a_topic_is_answered_when_it_is_deleted(served: Served) -> None:
+    client, other = await served.connect(), await served.connect()
+    topic_id = (await client.create("t")).topic_id
     api = APIS[FETCH]
-    client.send(api, 13, 1, fetch("", 60_000, topic_id))
-    by_its_name = await connect(served)
-    by_its_name.send(api, 12, 1, fetch("t", 60_000))
+    client.send(api, 13, 1, fetch_request(topic_id, max_wait_ms=60_000))
+    by_its_name = await served.connect()
+    by_its_name.send(api, 12, 1, fetch_request("t", max_wait_ms=60_000))
     await until(lambda: len(served.broker.parked) == 2)
     begin_s = time.monotonic()
-    assert await delete(other, "t") == NONE
+    assert await other.delete("t") == NONE
     for who, version, code in (
         (client, 13, ErrorCode.UNKNOWN_TOPIC_ID),
         (by_its_name, 12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -584,17 +522,15 @@ async def test_a_fetch_that_waits_on_a_topic_is_answered_when_it_is_deleted(
         assert answer.responses[0].partitions[0].error_code == code
     assert time.monotonic() - begin_s < 5
     # And what comes now does not wait at all.
-    answer = await other.ask(api, 12, fetch("t", 60_000))
+    answer = await other.ask(api, 12, fetch_request("t", max_wait_ms=60_000))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_name_is_free_when_its_deletion_is_done_and_not_before(
-    serve: Serve, connect: Connect
+    broker: Broker, client: Client
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "t", 3)
-    topics = served.broker.topics
+    await client.create("t", 3)
+    topics = broker.topics
     deletion = topics.delete(topics.by_name["t"])
     for _ in range(4):
         deletion.send(None)
@@ -603,27 +539,25 @@ async def test_a_name_is_free_when_its_deletion_is_done_and_not_before(
         assert topics.find("t", bytes(16)) is None
     at_once(deletion)
     topics.check_new("t")
-    assert (await create(client, "t")).error_code == NONE
+    assert (await client.create("t")).error_code == NONE
 
 
 async def test_a_topic_that_is_made_again_begins_an_epoch_that_it_has_never_had(
-    serve: Serve, connect: Connect
+    served: Served, client: Client, serve: Serve
 ) -> None:
     """Else clients that knew it take what they hear of it for old."""
-    served = await serve()
-    client = await connect(served)
     epochs = []
     for name, raised, restarts in (("t", 2, False), ("t", 0, True), ("t", 3, False), ("other", 0, False)):
-        assert (await create(client, name)).error_code == NONE
+        assert (await client.create(name)).error_code == NONE
         (partition,) = served.broker.topics.by_name[name].partitions
         epochs.append(partition.log.leader_epoch)
         for _ in range(raised):
             partition.raise_leader_epoch()
-        assert await delete(client, name) == NONE
+        assert await client.delete(name) == NONE
         if restarts:
             await served.stop()
             served = await serve()
-            client = await connect(served)
+            client = await served.connect()
     assert epochs == [0, 3, 4, 8]
 
 
@@ -638,51 +572,48 @@ def empty_file(folder: Path) -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("lose", [shutil.rmtree, no_file, empty_file])
 async def test_a_partition_that_lost_its_epochs_does_not_go_back(
-    serve: Serve, connect: Connect, lose: Callable[[Path], None], is_clean: bool
+    served: Served, lose: Callable[[Path], None], is_clean: bool, serve: Serve
 ) -> None:
     """A client that has seen a later epoch ignores what it hears of an earlier one."""
-    served = await serve()
     data = served.broker.logs.directory
-    await create(await connect(served), "t")
+    await (await served.connect()).create("t")
     for epoch in (1, 2):
         await served.stop()
         (data / CLEAN_SHUTDOWN).unlink()
         served = await serve()
-        assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == epoch
+        assert log_of(served.broker, "t").leader_epoch == epoch
     await served.stop()
     lose(data / "t-0")
     if not is_clean:
         (data / CLEAN_SHUTDOWN).unlink()
     served = await serve()
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == (2 if is_clean else 3)
+    assert log_of(served.broker, "t").leader_epoch == (2 if is_clean else 3)
 
 
 async def test_a_topic_whose_epochs_could_not_be_read_does_not_go_back_when_it_is_made_again(
-    serve: Serve, connect: Connect
+    served: Served, serve: Serve
 ) -> None:
-    served = await serve()
     data = served.broker.logs.directory
-    await create(await connect(served), "t")
+    await (await served.connect()).create("t")
     await served.stop()
     (data / CLEAN_SHUTDOWN).unlink()
     served = await serve()
-    seen = served.broker.topics.by_name["t"].partitions[0].log.leader_epoch
+    seen = log_of(served.broker, "t").leader_epoch
     await served.stop()
     shutil.rmtree(data / "t-0")
     (data / "t-0").touch()
     served = await serve()
-    client = await connect(served)
-    assert served.broker.topics.by_name["t"].partitions[0].log.unopened
-    assert await delete(client, "t") == NONE
-    assert (await create(client, "t")).error_code == NONE
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch > seen
+    client = await served.connect()
+    assert log_of(served.broker, "t").unopened
+    assert await client.delete("t") == NONE
+    assert (await client.create("t")).error_code == NONE
+    assert log_of(served.broker, "t").leader_epoch > seen
 
 
 async def test_a_start_whose_catalogue_takes_no_epochs_serves(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, serve: Serve
 ) -> None:
-    served = await serve()
-    await create(await connect(served), "t")
+    await (await served.connect()).create("t")
     await served.stop()
     (served.broker.logs.directory / CLEAN_SHUTDOWN).unlink()
 
@@ -693,33 +624,32 @@ async def test_a_start_whose_catalogue_takes_no_epochs_serves(
         patch.setattr(Catalog, "raise_first_epoch", full)
         served = await serve()
     assert "leader epochs not noted" in caplog.text
-    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == 1
+    assert log_of(served.broker, "t").leader_epoch == 1
     await served.stop()
     served = await serve()
     assert served.broker.catalog.first_epoch() == 1
 
 
-async def test_an_epoch_that_is_near_the_largest_is_not_carried_on(serve: Serve, connect: Connect) -> None:
+async def test_an_epoch_that_is_near_the_largest_is_not_carried_on(
+    served: Served, client: Client, serve: Serve
+) -> None:
     """It is of a log from elsewhere, or damage: new topics must not come to an end of epochs."""
-    served = await serve()
-    client = await connect(served)
-    await create(client, "evil")
+    await client.create("evil")
     await served.stop()
     (served.broker.logs.directory / "evil-0" / "leader-epoch-checkpoint").write_text("0\n1\n2147483647 0\n")
     (served.broker.logs.directory / CLEAN_SHUTDOWN).unlink()
     served = await serve()
-    client = await connect(served)
-    assert served.broker.topics.by_name["evil"].partitions[0].log.leader_epoch == 2147483647
-    assert await delete(client, "evil") == NONE
-    await create(client, "new")
-    assert served.broker.topics.by_name["new"].partitions[0].log.leader_epoch == 0
+    client = await served.connect()
+    assert log_of(served.broker, "evil").leader_epoch == 2147483647
+    assert await client.delete("evil") == NONE
+    await client.create("new")
+    assert log_of(served.broker, "new").leader_epoch == 0
 
 
 async def test_a_folder_in_the_place_of_a_topic_id_keeps_no_broker_from_starting(
-    serve: Serve, connect: Connect
+    served: Served, serve: Serve
 ) -> None:
-    served = await serve()
-    await create(await connect(served), "t")
+    await (await served.connect()).create("t")
     await served.stop()
     file = served.broker.logs.directory / "t-0" / "partition.metadata"
     file.unlink()
@@ -728,11 +658,9 @@ async def test_a_folder_in_the_place_of_a_topic_id_keeps_no_broker_from_starting
 
 
 async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_the_rest(
-    serve: Serve, connect: Connect
+    served: Served, client: Client, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "t", 3)
+    await client.create("t", 3)
     topics, folder = served.broker.topics, served.broker.logs.directory
     deletion = topics.delete(topics.by_name["t"])
     deletion.send(None)
@@ -748,12 +676,10 @@ async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_
 
 
 async def test_P12_a_deletion_that_a_start_cannot_finish_keeps_it_from_nothing(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "t", 3)
-    await create(client, "other", 1)
+    await client.create("t", 3)
+    await client.create("other", 1)
     topics, folder = served.broker.topics, served.broker.logs.directory
     deletion = topics.delete(topics.by_name["t"])
     deletion.send(None)
@@ -775,14 +701,13 @@ async def test_P12_a_deletion_that_a_start_cannot_finish_keeps_it_from_nothing(
 
 
 async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its logs take no more and before the loop knows of it: parked then, and answered with the others."""
-    served = await serve()
-    client, other = await connect(served), await connect(served)
-    await create(client, "t")
+    client, other = await served.connect(), await served.connect()
+    await client.create("t")
     for _ in range(3):
-        await client.ask(APIS[FETCH], 12, fetch("t", 1))
+        await client.ask(APIS[FETCH], 12, fetch_request("t", max_wait_ms=1))
     topics, gate, closed = served.broker.topics, threading.Event(), threading.Event()
     log_of = topics.by_name["t"].partitions[0].log
     refuse = log_of.delete
@@ -794,9 +719,9 @@ async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait
             assert gate.wait(20)
 
     monkeypatch.setattr(log_of, "delete", refusing)
-    deleting = asyncio.create_task(delete(other, "t"))
+    deleting = asyncio.create_task(other.delete("t"))
     assert await asyncio.to_thread(closed.wait, 10)
-    client.send(APIS[FETCH], 12, 1, fetch("t", 60_000))
+    client.send(APIS[FETCH], 12, 1, fetch_request("t", max_wait_ms=60_000))
     await until(lambda: len(served.broker.parked) == 1)
     gate.set()
     assert await deleting == NONE
@@ -805,25 +730,24 @@ async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait
 
 
 async def test_topics_come_and_go_beside_all_that_ask_for_them(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serve()
     until_s = time.monotonic() + 1.5
     asked = 0
     names = [f"t{number}" for number in range(8)]
 
     async def change(number: int) -> None:
-        client = await connect(served)
+        client = await served.connect()
         while time.monotonic() < until_s:
             for name in names[number::2]:
-                await create(client, name, 3)
+                await client.create(name, 3)
                 await produce(client, name, acks=1)
             for name in names[number::2]:
-                await delete(client, name)
+                await client.delete(name)
 
     async def ask(number: int) -> None:
         nonlocal asked
-        client = await connect(served)
+        client = await served.connect()
         while time.monotonic() < until_s:
             asked += 1
             name = names[asked % len(names)]
@@ -832,14 +756,11 @@ async def test_topics_come_and_go_beside_all_that_ask_for_them(
                 assert {topic.error_code for topic in answer.topics} <= {NONE}
                 assert {len(topic.partitions) for topic in answer.topics} <= {3}
             elif number == 1:
-                answer = await client.ask(APIS[FETCH], 12, fetch(name, 20))
+                answer = await client.ask(APIS[FETCH], 12, fetch_request(name, max_wait_ms=20))
                 code = answer.responses[0].partitions[0].error_code
                 assert code in (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE)
             elif number == 2:
-                wanted = [ListOffsetsPartition(partition_index=0, timestamp=asked % 3 - 1)]
-                topics = [ListOffsetsTopic(name=name, partitions=wanted)]
-                answer = await client.ask(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
-                assert len(answer.topics[0].partitions) == 1
+                assert await client.list_offsets(name, asked % 3 - 1)
             else:
                 resource = DescribeConfigsResource(
                     resource_type=2, resource_name=name, configuration_keys=None
@@ -895,17 +816,16 @@ async def test_retention_comes_round_when_the_next_record_expires(
 
 
 async def test_at_a_stop_what_has_not_begun_is_left_and_clients_ask_again(
-    serve: Serve, connect: Connect
+    served: Served, serve: Serve
 ) -> None:
-    served = await serve()
-    creating, deleting, naming = [await connect(served) for _ in range(3)]
-    await create(creating, "t")
+    creating, deleting, naming = [await served.connect() for _ in range(3)]
+    await creating.create("t")
     gate = _hold_up(served)
     waiting = served.broker.maintenance._queues
     await until(lambda: not any(map(len, waiting)))
-    creating.send(CREATE_TOPICS, 7, 1, _creation("new"))
-    deleting.send(DELETE_TOPICS, 5, 1, _deletion("t"))
-    naming.send(METADATA, 9, 1, by_name("named", "t"))
+    creating.send(CREATE_TOPICS, 7, 1, create_request(creatable("new")))
+    deleting.send(DELETE_TOPICS, 5, 1, delete_request("t"))
+    naming.send(METADATA, 9, 1, metadata_request("named", "t"))
     await until(lambda: sum(map(len, waiting)) == 3)
     served.broker.release()
     gate.set()
@@ -923,10 +843,8 @@ async def test_at_a_stop_what_has_not_begun_is_left_and_clients_ask_again(
 
 
 async def test_a_topic_that_is_half_made_at_a_stop_is_not_there_at_the_next_start(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     make = served.broker.logs.create
 
     def stop_behind_the_first(*args: Any) -> Any:
@@ -935,30 +853,28 @@ async def test_a_topic_that_is_half_made_at_a_stop_is_not_there_at_the_next_star
         return made
 
     monkeypatch.setattr(served.broker.logs, "create", stop_behind_the_first)
-    answer = await create(client, "t", 3)
+    answer = await client.create("t", 3)
     assert (answer.error_code, answer.num_partitions) == (ErrorCode.NOT_CONTROLLER, -1)
     assert served.broker.logs.directory.joinpath("t-0").exists()
     assert not served.broker.topics.all()
     monkeypatch.undo()
     served.broker.topics.is_stopping = False
-    assert (await create(client, "t_0")).error_code == NONE
-    assert (await create(client, "t.0")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (await client.create("t_0")).error_code == NONE
+    assert (await client.create("t.0")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     await served.stop()
     served = await serve()
     assert [topic.name for topic in served.broker.topics.all()] == ["t_0"]
     assert not list(served.broker.logs.directory.glob("t-*"))
     assert not served.broker.catalog.deletions()
-    assert (await create(await connect(served), "t", 2)).error_code == NONE
+    assert (await (await served.connect()).create("t", 2)).error_code == NONE
 
 
 @pytest.mark.parametrize("has_id", [True, False])
 async def test_partitions_that_the_catalogue_does_not_know_are_adopted(
-    serve: Serve, connect: Connect, has_id: bool
+    served: Served, client: Client, has_id: bool, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    topic_id = (await create(client, "t", 3)).topic_id
-    await create(client, "u", 1)
+    topic_id = (await client.create("t", 3)).topic_id
+    await client.create("u", 1)
     for _ in range(2):
         await produce(client, "t")
     await served.stop()
@@ -984,11 +900,9 @@ async def test_partitions_that_the_catalogue_does_not_know_are_adopted(
 
 
 async def test_a_topic_is_adopted_once_all_of_its_partitions_can_be_opened(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "t", 2)
+    await client.create("t", 2)
     await produce(client, "t")
     await served.stop()
     folder = served.broker.logs.directory
@@ -1008,11 +922,9 @@ async def test_a_topic_is_adopted_once_all_of_its_partitions_can_be_opened(
 
 
 async def test_a_copied_folder_becomes_a_topic_with_an_id_of_its_own(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture, serve: Serve
 ) -> None:
-    served = await serve()
-    client = await connect(served)
-    await create(client, "t", 1)
+    await client.create("t", 1)
     await produce(client, "t")
     await served.stop()
     folder = served.broker.logs.directory
@@ -1029,12 +941,10 @@ async def test_a_copied_folder_becomes_a_topic_with_an_id_of_its_own(
 
 @pytest.mark.parametrize("retention_ms", ["604800000", "-1"])
 async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, retention_ms: str
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture, retention_ms: str, serve: Serve
 ) -> None:
     """Its own options, if it had others, are not in its folder; nor is what Kafka's controllers keep a topic."""
-    served = await serve()
-    client = await connect(served)
-    await create(client, "old", 1)
+    await client.create("old", 1)
     await produce(client, "old")
     await served.stop()
     folder = served.broker.logs.directory
@@ -1049,27 +959,27 @@ async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
 
 
 async def test_a_topic_that_cannot_be_deleted_says_so_and_stays(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot(_: Catalog, name: str, _next_epoch: int) -> None:
         raise StorageError(f"{name}: database or disk is full")
 
-    client = await connect(await serve())
-    await create(client, "t")
+    client = await (await serve()).connect()
+    await client.create("t")
     with monkeypatch.context() as disk:
         disk.setattr(Catalog, "remove_topic", cannot)
-        assert await delete(client, "t") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await client.delete("t") == ErrorCode.KAFKA_STORAGE_ERROR
     assert await produce(client, "t") == NONE
-    assert await delete(client, "t") == NONE
+    assert await client.delete("t") == NONE
 
 
 async def test_where_no_producer_id_can_be_reserved_clients_try_again(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot(_: Catalog) -> range:
         raise StorageError("database or disk is full")
 
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     with monkeypatch.context() as disk:
         disk.setattr(Catalog, "reserve_producer_ids", cannot)
         refused = await client.ask(INIT_PRODUCER_ID, 4, _init())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.served import Client, Served, until
 from tidelog.broker import turns as turns_module
 from tidelog.broker.net.connection import QUICK_S, TURN
 from tidelog.broker.turns import TURN_S, Turns
@@ -18,8 +18,6 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-
-__all__ = ["connect", "serve"]
 
 
 class Clock:
@@ -159,12 +157,11 @@ def costly() -> DescribeConfigsRequest:
 
 
 async def test_first_requests_of_many_connections_leave_others_their_turn(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forty at once take a second: who asks for little has an answer long before that, and none is forgotten."""
-    served = await serve()
-    many: list[Client] = [await connect(served) for _ in range(40)]
-    other = await connect(served)
+    many: list[Client] = [await served.connect() for _ in range(40)]
+    other = await served.connect()
     for _ in range(5):
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     dispatch = served.server.shared.dispatch
@@ -194,10 +191,8 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
 
 @pytest.mark.parametrize(("usual_s", "waits"), [(QUICK_S / 2, False), (2 * QUICK_S, True)])
 async def test_who_is_quick_as_a_rule_goes_on_where_a_turn_is_used_up(
-    serve: Serve, connect: Connect, usual_s: float, waits: bool
+    served: Served, client: Client, usual_s: float, waits: bool
 ) -> None:
-    served = await serve()
-    client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     connection, turns = served.connection_of(client), served.broker.turns
     connection._usual_s = usual_s

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import produce_request
 from tests.support.running import Threads, in_lanes, run
-from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.served import Client, Serve, until
 from tidelog.broker import running, work
 from tidelog.broker.answers import Later
 from tidelog.broker.handlers import fetch as fetch_handler
@@ -34,14 +35,12 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time
-
-__all__ = ["connect", "serve"]
 
 T0 = 1_700_000_000_000
 
@@ -294,12 +293,8 @@ async def filled(client: Client, batches: int = 30, codec: int = 0, partitions: 
             await produced(client, batch, index)
 
 
-async def produced(client: Client, batch: bytes, index: int = 0) -> ErrorCode:
-    part = PartitionProduceData(index=index, records=memoryview(batch))
-    topic = TopicProduceData(name="t", partition_data=[part])
-    answer = await client.ask(PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]))
-    code: ErrorCode = answer.responses[0].partition_responses[0].error_code
-    return code
+async def produced(client: Client, batch: bytes, index: int = 0) -> int:
+    return int((await client.produce("t", batch, index)).error_code)
 
 
 def lookups(times: list[int]) -> ListOffsetsRequest:
@@ -325,9 +320,8 @@ async def looked_up(client: Client, times: list[int]) -> list[tuple[ErrorCode, i
 
 
 async def test_lookups_go_on_where_their_time_on_the_loop_was_over(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     await filled(client)
     threads: list[str] = []
     find = by_time.first_at_or_after
@@ -347,9 +341,8 @@ async def test_lookups_go_on_where_their_time_on_the_loop_was_over(
 
 
 async def test_equal_lookups_of_a_request_are_made_once(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     await filled(client)
     asked: list[int] = []
     find = by_time.first_at_or_after
@@ -366,12 +359,12 @@ async def test_equal_lookups_of_a_request_are_made_once(
 
 
 async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidelog.protocol.records.validate._TIMED_RECORDS_MAX", 0)
     monkeypatch.setattr("tidelog.storage.search.in_batch.PROMPT_BYTES", 1000)
     monkeypatch.setattr(running, "LOOP_S", 60.0)
-    client = await connect(await serve())
+    client = await (await serve()).connect()
     await filled(client, 0)
     assert not await produced(
         client, build_batch([Record(n, T0 + n, None, b"v" * 1000) for n in range(9)], codec=4)
@@ -389,9 +382,9 @@ async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
 
 
 async def test_fetches_go_on_where_their_time_on_the_loop_was_over(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve(num_partitions="30"))
+    client = await (await serve(num_partitions="30")).connect()
     await filled(client, 2, partitions=30)
     before = await client.ask(FETCH, 12, fetches([1] * 30))
     monkeypatch.setattr(running, "LOOP_S", -1.0)
@@ -401,9 +394,8 @@ async def test_fetches_go_on_where_their_time_on_the_loop_was_over(
 
 
 async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_over(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
     await filled(client, 2)
     want = OffsetForLeaderPartition(partition=0, leader_epoch=0)
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[want] * 5)])
@@ -426,7 +418,7 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
 async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, isolation_level: int
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, isolation_level: int
 ) -> None:
     # What is not decided yet, though it is in the log, is nothing new to who does not read it.
     monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
@@ -434,7 +426,7 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
     served = await serve(log_index_interval_bytes="2147483647", num_partitions="2")
-    client, other = await connect(served), await connect(served)
+    client, other = await served.connect(), await served.connect()
     await filled(client, 60, partitions=2)
     lanes: list[Lane] = []
     read = fetch_handler._Fetch._read
@@ -457,12 +449,12 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 
 
 async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_time_for_it(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LOOP_S", 60.0)
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
-    client = await connect(await serve(log_index_interval_bytes="2147483647"))
+    client = await (await serve(log_index_interval_bytes="2147483647")).connect()
     await filled(client, 60)
 
     def cold(*_: object) -> int:
@@ -482,10 +474,10 @@ async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_tim
 
 
 async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(num_partitions="2")
-    looking, fetching, producing = [await connect(served) for _ in range(3)]
+    looking, fetching, producing = [await served.connect() for _ in range(3)]
     await filled(looking, partitions=2)
     monkeypatch.setattr(running, "LOOP_S", -1.0)
     gate = threading.Event()
@@ -494,9 +486,7 @@ async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
     looking.send(LIST_OFFSETS, 7, 1, lookups([T0, T0 + 1]))
     fetching.send(FETCH, 12, 1, fetches([0, 1]))
     large = build_batch([Record(0, T0, None, b"v" * (2 << 20))], codec=4)
-    part = PartitionProduceData(index=0, records=memoryview(large))
-    topics = [TopicProduceData(name="t", partition_data=[part])]
-    producing.send(PRODUCE, 9, 1, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+    producing.send(PRODUCE, 9, 1, produce_request("t", large, acks=1))
     waiting = served.broker.readers._queues.values()
     await until(lambda: sum(map(len, waiting)) == 3)
     stopping = asyncio.create_task(served.stop())

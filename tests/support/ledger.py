@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.support.broker import Running
-from tests.support.raw_client import PRODUCE, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import PRODUCE, RawClient
 from tests.support.workload import START_MS
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import batch

@@ -13,28 +13,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.broker import Running
+from tests.support.builders import (
+    creatable,
+    create_request,
+    fetch_request,
+    list_offsets_request,
+    metadata_request,
+    produce_request,
+)
 from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
-from tidelog.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from tidelog.protocol.messages.fetch import PartitionData
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
-from tidelog.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tidelog.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
+from tidelog.protocol.messages.list_offsets import ListOffsetsPartitionResponse
+from tidelog.protocol.messages.produce import PartitionProduceResponse
 from tidelog.protocol.records import entries
 from tidelog.protocol.registry import APIS
 
@@ -132,18 +124,14 @@ class RawClient:
         return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
 
     def metadata(self, *topics: str, create: bool = True, version: int = 12) -> Any:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=create
-        )
-        return self.ask(METADATA, version, request)
+        return self.ask(METADATA, version, metadata_request(*topics, create=create))
 
     def create(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None, version: int = 7
     ) -> Any:
         """Create a topic and return the broker's result for it; the caller judges its code."""
-        options = [CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
-        wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=options)
-        response = self.ask(CREATE_TOPICS, version, CreateTopicsRequest(topics=[wanted], timeout_ms=20_000))
+        request = create_request(creatable(topic, partitions, configs))
+        response = self.ask(CREATE_TOPICS, version, request)
         return response.topics[0]
 
     def produce(
@@ -164,13 +152,7 @@ class RawClient:
         version: int = 12,
     ) -> PartitionData:
         """Fetch from one partition and return its part of the answer."""
-        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-        request = FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            topics=[FetchTopic(topic=topic, partitions=[wanted])],
-        )
+        request = fetch_request(topic, offset, partition, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         response = self.ask(FETCH, version, request)
         assert response.error_code == 0
         return response.responses[0].partitions[0]
@@ -196,12 +178,7 @@ class RawClient:
         self, topic: str, timestamp: int, partition: int = 0, *, version: int = 7, isolation_level: int = 0
     ) -> ListOffsetsPartitionResponse:
         """Look one timestamp up in one partition."""
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=isolation_level,
-            topics=[ListOffsetsTopic(name=topic, partitions=[wanted])],
-        )
+        request = list_offsets_request(topic, timestamp, partition, isolation_level=isolation_level)
         response = self.ask(LIST_OFFSETS, version, request)
         return response.topics[0].partitions[0]
 
@@ -209,14 +186,3 @@ class RawClient:
         """Ask for a producer id of its own; the caller judges the answer's code."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         return self.ask(INIT_PRODUCER_ID, 3, request)
-
-
-def produce_request(topic: str, records: bytes, partition: int = 0, *, acks: int = -1) -> ProduceRequest:
-    """Return a request for one partition of a topic by name (versions 3 to 12)."""
-    part = PartitionProduceData(index=partition, records=memoryview(records))
-    return ProduceRequest(
-        transactional_id=None,
-        acks=acks,
-        timeout_ms=20_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[part])],
-    )

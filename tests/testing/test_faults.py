@@ -13,7 +13,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from tests.support.raw_client import FETCH, METADATA, PRODUCE, PeerClosedError, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import FETCH, METADATA, PRODUCE, PeerClosedError, RawClient
 from tests.support.tested import batch_at, member, raw, values
 from tidelog.broker import faults as broker_faults
 from tidelog.broker.clock import Clock as BrokerClock

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.broker import Broker as BrokerProcess
-from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient, produce_request
+from tests.support.builders import produce_request
+from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient
 from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.net import busy_poll

@@ -241,23 +241,6 @@ def forgotten(*indexes: int) -> list[ForgottenTopic]:
 EVERY = {0: 0, 1: 0, 2: 0}
 
 
-@pytest.mark.parametrize("by_id", [False, True])
-def test_an_answer_tells_what_has_changed_since_the_last(by_id: bool) -> None:
-    world = World()
-    opened = world.open(EVERY, by_id=by_id)
-    assert told(opened) == [0, 1, 2], "a full answer has all"
-    assert 0 < opened.session_id < 1 << 31
-    session = opened.session_id
-    assert told(world.poll(session, 1, by_id=by_id)) == []
-    world.grow(1)
-    grown = world.poll(session, 2, by_id=by_id)
-    assert (told(grown), grown.session_id) == ([1], session)
-    again = world.poll(session, 3, by_id=by_id)
-    assert with_records(again) == [1], "its client has not moved on, and gets them again"
-    assert told(world.poll(session, 4, {1: 1}, by_id=by_id)) == [], "the end was told with the records"
-    assert told(world.poll(session, 5, by_id=by_id)) == []
-
-
 def test_a_watched_partition_costs_a_poll_nothing() -> None:
     world = World(2000)
     session = world.open(dict.fromkeys(range(2000), 0)).session_id
@@ -282,15 +265,6 @@ def test_what_was_appended_is_in_the_next_answer_though_nobody_was_told_yet() ->
     world.grow(2)
     next(world.parked._waking[0])  # half told
     assert with_records(world.poll(session, 3)) == [2]
-
-
-def test_those_that_got_records_go_to_the_end() -> None:
-    world = World()
-    session = world.open(EVERY, most=0).session_id
-    for index in EVERY:
-        world.grow(index, records=100)
-    turns = [with_records(world.poll(session, epoch, most=1)) for epoch in range(1, 8)]
-    assert turns == [[0], [1], [2], [0], [1], [2], [0]]
 
 
 def test_the_order_is_kept_between_topics() -> None:
@@ -408,34 +382,6 @@ def test_a_fetch_is_answered_exactly_when_watched_and_other_partitions_together_
     assert not any(world.partition(index).waiters._entries for index in range(6))
 
 
-def test_a_fetch_that_waits_is_answered_when_a_partition_goes_away() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    asked, _ = world.begin(session, 1)
-    waiter = park(world, asked)
-    partition = world.partition(1)
-    del world.topics.by_name["t"]
-    partition.release()
-    world.loop.run()
-    assert waiter.response == "answer"
-    assert told(asked.answer(world.read(fetch("t", {1: 0}), False, 1))) == [1]
-
-
-def test_the_end_of_a_session_ends_the_request_that_waits() -> None:
-    world = World()
-    session = world.open(EVERY).session_id
-    asked, _ = world.begin(session, 1)
-    waiter = park(world, asked)
-    world.sessions.close(session)
-    world.loop.run()
-    assert waiter.response == "answer"
-    late = asked.answer([])
-    assert (late.error_code, late.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
-    waiter = park(world, asked)
-    world.loop.run()
-    assert waiter.response == "answer", "nobody would wake it"
-
-
 def test_what_a_partition_had_grown_by_before_it_was_watched_is_not_counted() -> None:
     world = World()
     session = world.open(EVERY).session_id
@@ -516,20 +462,6 @@ def slots(number: int) -> World:
 def test_without_slots_nobody_has_a_session() -> None:
     opened = slots(0).open(EVERY)
     assert (told(opened), opened.session_id) == ([0, 1, 2], 0)
-
-
-def test_one_that_is_not_used_goes_for_another() -> None:
-    world = slots(2)
-    first, second = (world.open(EVERY).session_id for _ in range(2))
-    world.clock.advance(seconds=60)
-    world.poll(first, 1)
-    assert world.open(EVERY).session_id == 0, "both are in use"
-    world.clock.advance(seconds=60)
-    assert world.open(EVERY).session_id == 0, "used two minutes ago is in use"
-    world.clock.advance(milliseconds=1)
-    assert world.open(EVERY).session_id
-    assert world.poll(second, 1) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert told(world.poll(first, 2)) == []
 
 
 def test_a_larger_one_takes_the_place_of_the_smallest_that_is_not_new() -> None:
