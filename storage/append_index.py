@@ -90,11 +90,6 @@ class Stored(NamedTuple):
         header = self.header
         return header if header is not None and header.names(folder, base_offset) else None
 
-    def origin_in(self, folder: Path, base_offset: int) -> Origin:
-        """Return where the batches of a segment come from, by its file alone."""
-        header = self.header_of(folder, base_offset)
-        return Origin.IMPORTED if header is None else header.origin
-
 
 def load(path: Path) -> Stored:
     """Read a file; a missing one is empty."""

@@ -120,10 +120,10 @@ def _go_by_entries(found: Segment) -> None:
     summary = found.summary
     summary.append_entries = summary.append_crc = 0
     stored = append_index.load(found.path(APPEND_INDEX))
-    summary.origin = stored.origin_in(found.folder, found.base_offset)
+    header = stored.header_of(found.folder, found.base_offset)
+    summary.origin = Origin.IMPORTED if header is None else header.origin
     summary.appended_from = 0 if summary.origin == Origin.APPENDED else found.next_offset
-    is_of_it = stored.header_of(found.folder, found.base_offset) is not None
-    entries = list(append_index.sound_entries(stored.entries)) if is_of_it else []
+    entries = [] if header is None else list(append_index.sound_entries(stored.entries))
     first, last = (entries[0], entries[-1]) if entries else (None, None)
     if first is not None and last is not None:
         summary.first_append_ms, summary.last_append_ms = first.time_ms, last.time_ms

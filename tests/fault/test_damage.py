@@ -331,7 +331,7 @@ def test_damage_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     )
 
 
-def test_the_event_loop_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_rebuilds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = made(tmp_path / "a", 0)
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
     for ask in (
@@ -380,7 +380,7 @@ def test_an_index_that_is_not_of_the_log_stops_nothing(tmp_path: Path, suffix: s
     assert differences(folder, 150) == []
 
 
-def test_appends_go_on_while_a_segment_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appends_go_on_while_a_segment_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes during the walk, and between it and the lock, is in what the walk makes."""
     monkeypatch.setattr(
         "tidelog.storage.log.SNAPSHOT_FROM_BYTES", 0
@@ -444,7 +444,7 @@ def test_readers_that_find_damage_at_once_agree(tmp_path: Path) -> None:
             assert got == [None if offset == 100 else offset for offset in range(number, 300, 3)]
 
 
-def test_a_segment_that_is_deleted_while_it_is_judged_stays_deleted(
+def test_a_segment_that_is_deleted_while_it_is_rebuilt_stays_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = made(tmp_path / "a", 0)
@@ -472,7 +472,7 @@ def test_a_segment_that_is_deleted_while_it_is_judged_stays_deleted(
     assert found.offset == again.segments[0].base_offset
 
 
-def test_a_full_disk_keeps_no_judged_segment_from_being_read(
+def test_a_full_disk_keeps_no_rebuilt_segment_from_being_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = made(tmp_path / "a", 0)
@@ -489,7 +489,7 @@ def test_a_full_disk_keeps_no_judged_segment_from_being_read(
     assert "not written what=" in caplog.text
 
 
-def test_an_error_of_the_disk_while_a_segment_is_judged_judges_nothing(
+def test_an_error_of_the_disk_while_a_segment_is_rebuilt_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = made(tmp_path / "a", 0)

@@ -304,7 +304,7 @@ def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
     assert times_of(again) == exact([*RISING[:3], RISING[-1]])
 
 
-def judged(log: Log) -> None:
+def rebuilt(log: Log) -> None:
     log.recheck(log.segments[0], PATIENT)
 
 
@@ -312,7 +312,7 @@ def cut(log: Log) -> None:
     log.truncate(3)
 
 
-@pytest.mark.parametrize("act", [judged, cut])
+@pytest.mark.parametrize("act", [rebuilt, cut])
 def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
 ) -> None:

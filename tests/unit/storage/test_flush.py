@@ -637,7 +637,7 @@ def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_pa
     assert scan(again) == rows
 
 
-def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_form(tmp_path: Path) -> None:
+def test_a_segment_that_is_rebuilt_before_it_is_flushed_is_flushed_in_its_new_form(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW], [NOW + 1]])
     log.roll(NOW)

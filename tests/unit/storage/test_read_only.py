@@ -142,7 +142,7 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-def test_what_came_after_a_summary_stays_where_the_rest_is_judged(tmp_path: Path) -> None:
+def test_what_came_after_a_summary_stays_where_the_rest_is_rebuilt(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW], [NOW + 1]], NOW)
     log.active.save()
