@@ -382,6 +382,16 @@ def test_a_fetch_is_answered_exactly_when_watched_and_other_partitions_together_
     assert not any(world.partition(index).waiters._entries for index in range(6))
 
 
+def test_a_request_does_not_wait_in_a_session_that_has_ended() -> None:
+    world = World()
+    session = world.open(EVERY).session_id
+    asked, _ = world.begin(session, 1)
+    world.sessions.close(session)
+    waiter = park(world, asked)
+    world.loop.run()
+    assert waiter.response == "answer", "nobody would wake it"
+
+
 def test_what_a_partition_had_grown_by_before_it_was_watched_is_not_counted() -> None:
     world = World()
     session = world.open(EVERY).session_id
