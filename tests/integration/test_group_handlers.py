@@ -923,6 +923,25 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
     assert await one.offsets() == {("t", 0): 8}
 
 
+async def test_an_unexpected_error_while_offsets_expire_is_logged_and_the_next_round_begins(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    groups = served.broker.groups
+    await one.commit("t", 5, version=2, retention_time_ms=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupOffsets, "forgettable", lambda *_: 1 // 0)
+        groups.clean_soon()
+        await until(lambda: groups.is_settled)
+    assert "ZeroDivisionError" in caplog.text
+    assert groups.committed_count == 1
+    groups.clean_soon()
+    await until(lambda: groups.is_settled)
+    assert groups.committed_count == 0
+
+
 async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of_it_have_been_forgotten(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
