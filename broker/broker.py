@@ -141,7 +141,7 @@ class Broker:
         self.maintenance = Maintenance(loop, self.clock, periodic, self._thread_ended)
         self.producer_ids = ProducerIds(self._reserve_producer_ids)
         self.groups = Coordinator(
-            loop, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
+            self, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
         )
         self.groups.start(self.maintenance)
         compaction = Passes(self._due, plan.next_due_ms, passes.clean, passes.OVERTAKEN)

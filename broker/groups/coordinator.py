@@ -8,11 +8,10 @@ There are two kinds of groups, `ClassicGroup` and `ConsumerGroup`; offsets are t
 the other kind as its members ask for it (`migration`).
 """
 
-import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -32,9 +31,10 @@ from tidelog.broker.groups.services import TURN_S, GroupError, Replies, Services
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.running import Running, Threads
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topic, Topics
-from tidelog.broker.work import Coro, loop
+from tidelog.broker.work import Coro, loop, turn
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
@@ -61,7 +61,7 @@ class Coordinator:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        threads: Threads,
         config: BrokerConfig,
         clock: Clock,
         timers: Timers,
@@ -69,7 +69,8 @@ class Coordinator:
         flusher: Flusher,
         create_topic: Callable[[str, int, dict[str, str]], Coro[Topic]],
     ) -> None:
-        self._loop = loop
+        self._threads = threads
+        self._loop = loop = threads.loop
         self._config = config
         self._clock = clock
         self._timers = timers
@@ -81,12 +82,12 @@ class Coordinator:
         # Commits that could not be put on disk while another one was under way in their place, and those before them.
         self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes, self._make_room)
-        self._making_room: Generator[None, None, None] | None = None
+        self._making_room: Running | None = None
         self._may_make_room_ms = 0  # by the monotonic clock
         self.is_loading = False
         self.is_stopping = False
         self._loading: Later | None = None
-        self._cleaning: Generator[None, None, None] | None = None
+        self._cleaning: Running | None = None
         self._clean_due: bool | None = None  # whether with groups, where another round is to follow
         # Groups that are being deleted: nobody joins, or commits, meanwhile.
         self._deleting: set[str] = set()
@@ -415,29 +416,34 @@ class Coordinator:
         """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
         self._clean_due = self._clean_due or with_groups
         if self._cleaning is None and not self.is_loading:
-            self._cleaning, self._clean_due = self._clean_all(self._clean_due), None
-            self._loop.call_soon(self._go_on, self._cleaning, self._has_cleaned)
+            cleaning, self._clean_due = self._clean_all(self._clean_due), None
+            self._cleaning = self._run(cleaning, self._has_cleaned)
 
-    def _go_on(self, work: Generator[None, None, None], then: Callable[[], None]) -> None:
-        """Do as much of some work as there is time for in a turn, the rest in the next ones."""
-        ends_s = time.monotonic() + TURN_S
-        for _ in work:
-            if time.monotonic() >= ends_s:
-                self._loop.call_soon(self._go_on, work, then)
-                return
-        then()
+    def _run(self, work: Coro[None], then: Callable[[], None]) -> Running:
+        """Run a coroutine, which begins with a turn, on the event loop; call `then` at its end."""
+        running = Running(self._threads, self, work)
+
+        def ended() -> None:
+            if isinstance(running.response, Exception):
+                _log.error("groups: not all was forgotten that could be", exc_info=running.response)
+            then()
+
+        running.ready = ended
+        running.begin()
+        return running
 
     def _has_cleaned(self) -> None:
         self._cleaning = None
         if self._clean_due is not None:
             self._clean(with_groups=self._clean_due)
 
-    def _clean_all(self, with_groups: bool) -> Generator[None, None, None]:
+    async def _clean_all(self, with_groups: bool) -> None:
+        await turn()
         for group_id in list(self.groups):
-            yield
+            await loop()
             group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
             for topic in [] if offsets is None else list(offsets.topics):
-                if not (yield from self._clean_topic(group_id, topic)):
+                if not await self._clean_topic(group_id, topic):
                     return  # The disk takes nothing: the next round tries again.
             group = self.groups.get(group_id) if with_groups else None
             if group is None or not group.is_empty or group.is_awaited or group_id in self.offsets:
@@ -452,25 +458,25 @@ class Coordinator:
             return
         if self._clock.monotonic_ms() < self._may_make_room_ms:
             return
-        self._making_room = self._let_idle_go()
-        self._loop.call_soon(self._go_on, self._making_room, self._has_made_room)
+        self._making_room = self._run(self._delete_idle(), self._has_made_room)
 
     def _has_made_room(self) -> None:
         self._making_room = None
         if self.memory.is_short:  # Nobody gives way: a look at all groups takes a while.
             self._may_make_room_ms = self._clock.monotonic_ms() + MAKE_ROOM_AGAIN_MS
 
-    def _let_idle_go(self) -> Generator[None, None, None]:
+    async def _delete_idle(self) -> None:
         """Delete groups of the address that holds the most, until what is kept for others is free."""
+        await turn()
         idle = Idle(self.memory)
-        yield from idle.look(self.groups, self.offsets)
+        await idle.look(self.groups, self.offsets)
         gone: Counter[str] = Counter()
         while self.memory.takes_what_is_kept and (found := idle.next()) is not None:
             address, group_id = found
             group = self.groups.get(group_id)
             if group is None or not is_idle(group) or self.problem(group_id):
                 continue
-            if not isinstance((yield from self.delete(group).__await__()), Partition):
+            if not isinstance(await self.delete(group), Partition):
                 break  # The disk takes nothing, or the topic was deleted.
             gone[address] += 1
         for address, count in gone.items():
@@ -492,7 +498,7 @@ class Coordinator:
         unused_since_ms = None if group.reads(topic) else group.unused_since_ms
         return Expiry(self.topic_id(topic), self._clock.now_ms(), retention_ms, unused_since_ms)
 
-    def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
+    async def _clean_topic(self, group_id: str, topic: str) -> bool:
         """Forget what has expired of a group's offsets in one topic, some a step; tell whether that can be written."""
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
@@ -511,7 +517,8 @@ class Coordinator:
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False
-            yield
+            for _ in range(max(len(some), 1)):  # As many steps as it took the time of.
+                await loop()
         return True
 
 

@@ -5,13 +5,14 @@ loop only.
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from heapq import heapify, heappop
 
 from tidelog.broker.groups.classic import Asked
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.memory import Memory, address_of
 from tidelog.broker.groups.offsets import GroupOffsets
+from tidelog.broker.work import loop
 
 # Whether anybody has ever joined, when it was of use last, and the id.
 _Place = tuple[bool, int, str]
@@ -24,12 +25,10 @@ class Idle:
         self._memory = memory
         self._by_address: dict[str, list[_Place]] = {address: [] for address in memory.large_holders()}
 
-    def look(
-        self, groups: Mapping[str, Group], offsets: Mapping[str, GroupOffsets]
-    ) -> Generator[None, None, None]:
+    async def look(self, groups: Mapping[str, Group], offsets: Mapping[str, GroupOffsets]) -> None:
         """Find them, a group a step."""
         for group in list(groups.values()):
-            yield
+            await loop()
             committed = offsets.get(group.id)
             if not is_idle(group) or groups.get(group.id) is not group or committed is None:
                 continue  # A group of no offsets goes by itself before long.
@@ -42,7 +41,7 @@ class Idle:
                 )
         for places in self._by_address.values():
             heapify(places)
-            yield
+            await loop()
 
     def next(self) -> tuple[str, str] | None:
         """Return the address that holds the most, and which group of it gives way; None where none is left."""

@@ -16,6 +16,7 @@ from tidelog.broker.groups import log as log_module
 from tidelog.broker.groups import services, subscriptions, topic_patterns
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.handlers import consumer_group_heartbeat
+from tidelog.broker.work import step
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.coordinator.messages import ConsumerGroupMetadataKey
@@ -332,11 +333,10 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
 ) -> None:
     match, gate = topic_patterns.matches, threading.Event()
 
-    def slowly(regexes: Any, names: Any, most: int) -> Any:
+    async def slowly(regexes: Any, names: Any, most: int) -> Any:
         while "slow" in regexes and not gate.wait(0.001):
-            if (yield):
-                return {}
-        return (yield from match(regexes, names, most))
+            await step()
+        return await match(regexes, names, most)
 
     monkeypatch.setattr(topic_patterns, "matches", slowly)
     monkeypatch.setattr(services, "AT_ONCE", 0)
@@ -360,11 +360,10 @@ async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topic
 ) -> None:
     match, gate = topic_patterns.matches, threading.Event()
 
-    def slowly(regexes: Any, names: Any, most: int) -> Any:
+    async def slowly(regexes: Any, names: Any, most: int) -> Any:
         while not gate.wait(0.001):
-            if (yield):
-                return {}
-        return (yield from match(regexes, names, most))
+            await step()
+        return await match(regexes, names, most)
 
     monkeypatch.setattr(topic_patterns, "matches", slowly)
     await one.client.make_topic("t", 2)

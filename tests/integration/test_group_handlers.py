@@ -802,10 +802,10 @@ async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
     await served.stop()
     fails = True
 
-    def read_badly(logs: list[Log], note: Any) -> Any:
+    async def read_badly(logs: list[Log], note: Any) -> Any:
         if fails:
             raise ReadFailed(f"{logs[0]}: the disk does not give it")
-        return (yield from read(logs, note))
+        return await read(logs, note)
 
     monkeypatch.setattr(loading, "read", read_badly)
     served = await serve()
@@ -833,7 +833,7 @@ async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_del
     await one.commit("t", 5)
     await served.stop()
 
-    def read_badly(logs: list[Log], _note: Any) -> Any:
+    async def read_badly(logs: list[Log], _note: Any) -> Any:
         raise ReadFailed(f"{logs[0]}: the disk does not give it")
 
     monkeypatch.setattr(loading, "read", read_badly)
@@ -859,13 +859,32 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
     groups = served.broker.groups
     await one.commit("t", 5, 6, 7, version=2, retention_time_ms=0)
     cleaning = groups._clean_all(with_groups=True)
-    next(cleaning)
-    next(cleaning)
+    for _ in range(3):
+        cleaning.send(None)
     assert len(groups.offsets["g"].topics["t"]) == 2, "one of three is forgotten"
     await delete_topic(one.client, OFFSETS_TOPIC)
     await one.commit("t", 8)
-    assert list(cleaning) == []
+    at_once(cleaning)
     assert await one.offsets() == {("t", 0): 8}
+
+
+async def test_an_unexpected_error_while_offsets_expire_is_logged_and_the_next_round_begins(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    groups = served.broker.groups
+    await one.commit("t", 5, version=2, retention_time_ms=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupOffsets, "forgettable", lambda *_: 1 // 0)
+        groups.clean_soon()
+        await until(lambda: groups.is_settled)
+    assert "ZeroDivisionError" in caplog.text
+    assert groups.committed_count == 1
+    groups.clean_soon()
+    await until(lambda: groups.is_settled)
+    assert groups.committed_count == 0
 
 
 async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of_it_have_been_forgotten(
@@ -880,11 +899,11 @@ async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of
     await one.commit("t", 5, 6, 7)
     clock.advance(days=8)
     cleaning = groups._clean_all(with_groups=True)
-    next(cleaning)
-    next(cleaning)
+    for _ in range(3):
+        cleaning.send(None)
     one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00")]
     await one.join_and_sync()
-    assert list(cleaning) != []
+    at_once(cleaning)
     assert await one.offsets() == {("t", 1): 6, ("t", 2): 7}
     clock.release()
 

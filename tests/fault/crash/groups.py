@@ -26,6 +26,7 @@ from tidelog.broker.groups.log import Entry
 from tidelog.broker.groups.offsets import NEVER, Committed
 from tidelog.broker.groups.services import GroupError
 from tidelog.broker.partition import Partition
+from tidelog.broker.turns import Turns
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import written_subscription
 from tidelog.protocol.coordinator.messages import (
@@ -80,7 +81,8 @@ class GroupsWorld(World):
         flusher: Any = SimpleNamespace(commit=self._commit)
         maintenance: Any = SimpleNamespace(submit=self._submit)
         loop: Any = self.loop
-        self.groups = Coordinator(loop, CONFIG, clock, timers, self.topics, flusher, self._no_topic)
+        threads: Any = SimpleNamespace(loop=loop, turns=Turns(loop), readers=None)
+        self.groups = Coordinator(threads, CONFIG, clock, timers, self.topics, flusher, self._no_topic)
         self._append, self.groups.log.append = self.groups.log.append, self._noted_append
         self.groups.start(maintenance)
         self._go_on()

@@ -10,6 +10,7 @@ from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.making_room import Idle
 from tidelog.broker.groups.memory import KEPT_PART, LITTLE_PART, Memory
 from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
+from tidelog.protocol.records.steps import at_once
 
 LIMIT = 1 << 20
 LITTLE = LIMIT // LITTLE_PART
@@ -42,8 +43,7 @@ class Groups:
     def found(self) -> list[tuple[str, str]]:
         """Return all that give way, in order."""
         idle = Idle(self.memory)
-        for _ in idle.look(self.groups, self.offsets):
-            pass
+        at_once(idle.look(self.groups, self.offsets))
         return list(iter(idle.next, None))
 
 
@@ -99,10 +99,9 @@ def test_a_group_that_another_took_the_place_of_is_not_looked_at(groups: Groups)
         groups.add(name, "/a")
     idle = Idle(groups.memory)
     steps = idle.look(groups.groups, groups.offsets)
-    next(steps)
+    steps.send(None)
     groups.add("h", "/a")
-    for _ in steps:
-        pass
+    at_once(steps)
     assert names(iter(idle.next, None)) == ["g"]
 
 
