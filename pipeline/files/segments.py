@@ -87,7 +87,7 @@ def _pieces(
     if holes and not cuts:
         cuts.append((0, 0))
     inner = window._replace(start=wanted.start, end=max(wanted.start, wanted.stop))
-    unsure = undated(log, number, wanted, window.exact) if cuts and window.exact is not None else ()
+    unsure = undated(log, number, wanted, window.append) if cuts and window.append is not None else ()
     for start, end in sorted(cuts):
         within = tuple(each for each in damage if each.start < end and each.end > start)
         yield _piece(log, segment, start, end, inner)._replace(damage=within, lost=holes, undated=unsure)

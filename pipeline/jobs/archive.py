@@ -9,9 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, listings, segments, snapshot
+from tidelog.pipeline.files import from_segments, segments, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts import archives, output
 from tidelog.pipeline.jobs.parts.archives import Manifest
@@ -22,20 +21,13 @@ from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import Scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import Wanted
+from tidelog.protocol.records.batch import NO_TIMESTAMP
+from tidelog.storage import files
 from tidelog.storage.log import Log
+from tidelog.storage.minima import BEYOND, UNKNOWN
+from tidelog.storage.segment import LOG
 
 COLUMNS: Final = ("file", "bytes", "finding")
-_DESCRIBED: Final = (
-    "base_offset",
-    "next_offset",
-    "records",
-    "batches",
-    "min_timestamp",
-    "max_timestamp",
-    "first_append_time",
-    "last_append_time",
-)
 _WAVES_PER_CORE: Final = 4  # segments of a wave, for each core
 
 
@@ -78,7 +70,7 @@ def run(asked: Asked, out: str, is_to_verify: bool) -> int:
 
 def look(chosen: Options, target: Place | None) -> list[Found]:
     """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
-    with from_segments.wanted_logs(chosen, Wanted(), now_ms()) as logs:
+    with from_segments.wanted_logs(chosen, now_ms()) as logs:
         return [_look(log, target) for log, _, _ in logs]
 
 
@@ -92,7 +84,11 @@ def _look(log: Log, target: Place | None) -> Found:
             f"{where} is of another topic of this name, of id {manifest.topic_id}, not {topic_id}: the topic was made "
             "anew; name another folder in --out"
         )
-    rows = {row["base_offset"]: row for row in listings.segments_of(log, "", Window()).rows}
+    described = {
+        each["base_offset"]: each
+        for number in range(len(log.segments))
+        for each in segments.judging(log, partial(_described, log, number))
+    }
     sizes = manifest.log_bytes()
     new: list[New] = []
     for number, segment in enumerate(log.segments[:-1]):
@@ -100,16 +96,40 @@ def _look(log: Log, target: Place | None) -> Found:
         if next_offset <= log.log_start_offset:
             continue  # Nothing that can be read is in it.
         if base >= manifest.next_offset:
-            row = rows[base]
-            new.append(New(segments.whole(log, number), {name: row[name] for name in _DESCRIBED}))
-        elif sizes.get(base) != rows[base]["bytes"]:
+            new.append(New(segments.whole(log, number), described[base]))
+            continue
+        status = files.status(segment.path(LOG))
+        size = segment.size if status is None else status.size
+        if sizes.get(base) != size:
             raise PipelineError(
-                f"{where} has other bytes than {segment.path('.log')}, which has {rows[base]['bytes']}: the log was "
-                "cut or compacted; name another folder in --out"
+                f"{where} has other bytes than {segment.path(LOG)}, which has {size}: the log was cut or compacted; "
+                "name another folder in --out"
             )
     is_gone = manifest.segments and new and new[0].piece.base_offset > manifest.next_offset
     lost = (manifest.next_offset, new[0].piece.base_offset) if is_gone else None
     return Found(manifest, archived is not None, new, len(log.segments) - len(new), lost)
+
+
+def _described(log: Log, number: int) -> list[dict[str, Any]]:
+    """Return what a manifest says of a segment; null is what is not known."""
+    segment = log.segments[number]
+    summary, is_counted = segment.summary, not segment.is_known_by_index
+    return [
+        {
+            "base_offset": segment.base_offset,
+            "next_offset": segment.next_offset,
+            "records": summary.record_count if is_counted else None,
+            "batches": summary.batch_count if is_counted else None,
+            "min_timestamp": _known(summary.min_timestamp, UNKNOWN, BEYOND),
+            "max_timestamp": _known(summary.max_timestamp),
+            "first_append_time": _known(summary.first_append_ms),
+            "last_append_time": _known(summary.last_append_ms) if summary.batch_count else None,
+        }
+    ]
+
+
+def _known(time_ms: int, *unknown: int) -> int | None:
+    return None if time_ms in (NO_TIMESTAMP, *unknown) else time_ms
 
 
 def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> int:

@@ -10,7 +10,6 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.config import times
-from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.jobs.parts import output, report, tiers
 from tidelog.pipeline.jobs.parts.charts import Chart, Timeline
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
@@ -18,6 +17,7 @@ from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.tiers import Tier
 from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.ranges import TopicOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,8 +46,8 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     if others:
         from tidelog.pipeline.tasks import KINDS
 
-        heads = KINDS[chosen.kind].heads(chosen, now_ms())
-        table = _compared(asked, [tier for tier, _ in found], heads, window_ms, is_sized)
+        offsets = KINDS[chosen.kind].topic_offsets(chosen, now_ms())
+        table = _compared(asked, [tier for tier, _ in found], offsets, window_ms, is_sized)
     else:
         table = _counted(asked, window_ms, is_sized)
     names = [tier.name for tier, _ in found]
@@ -73,12 +73,14 @@ def _counted(asked: Asked, window_ms: int, is_sized: bool) -> "DataFrame":
     return windows.counts(windows.with_bytes(records) if is_sized else records, window_ms)
 
 
-def _compared(asked: Asked, found: list[Tier], heads: Heads, window_ms: int, is_sized: bool) -> "DataFrame":
+def _compared(
+    asked: Asked, found: list[Tier], offsets: TopicOffsets, window_ms: int, is_sized: bool
+) -> "DataFrame":
     from tidelog.pipeline.transforms import windows
     from tidelog.pipeline.transforms.tiers import compared, within
 
     spark = asked.session()
-    spans = [(partition, first, end) for partition, (first, end) in heads.spans.items()]
+    spans = [(partition, first, end) for partition, (first, end) in offsets.spans.items()]
     bounds = spark.createDataFrame(spans, "partition int, first bigint, end bigint")
     frames = [within(tier.read(spark, READ_TO_COMPARE + BYTES * is_sized), bounds) for tier in found]
     return compared([windows.with_bytes(frame) if is_sized else frame for frame in frames], window_ms)

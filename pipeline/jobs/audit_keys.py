@@ -51,7 +51,7 @@ def run(asked: Asked, group: str, committed: str) -> int:
         raise WrongOption(
             "--group is missing; name the group, or a file of its committed offsets (--committed)"
         )
-    spans = KINDS[chosen.kind].heads(chosen, began_ms).spans
+    spans = KINDS[chosen.kind].topic_offsets(chosen, began_ms).spans
     offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(spans))
     found = scan(chosen)
     if asked.dry_run:

@@ -22,7 +22,7 @@ from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
-from tidelog.pipeline.pushdown import MOST
+from tidelog.pipeline.ranges import TIME_END_MS
 
 _LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
 _NAME: Final = re.compile(
@@ -110,7 +110,7 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
             f"{target.uri} has records of topic {chosen.topic} by ingest, and may have the same ones: name another "
             "--out, or write --format delta in both, where a range takes the place of what it meets"
         )
-    first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
+    first, end = chosen.from_ms or 0, TIME_END_MS if chosen.to_ms is None else chosen.to_ms
     for name in sorted(landing.files_of(target, f"{_name(chosen.topic)}-by-")):
         found = _NAME.fullmatch(name)
         if (
@@ -121,7 +121,7 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
             continue
         there = (
             0 if found["first"] == "start" else int(found["first"]),
-            MOST if found["end"] == "end" else int(found["end"]),
+            TIME_END_MS if found["end"] == "end" else int(found["end"]),
         )
         if found["clock"] != chosen.clock or (first < there[1] and there[0] < end):
             raise PipelineError(

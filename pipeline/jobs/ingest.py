@@ -18,7 +18,6 @@ from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def demand_no_backfill(target: Place, chosen: Options, form: Form) -> None:
 def records_a_batch(chosen: Options) -> int:
     """Return how many records a batch may have so that it is done in seconds, by the size of those that are there."""
     if chosen.kind == "broker":
-        found = from_broker.plan(chosen, Wanted(), now_ms())
+        found = from_broker.plan(chosen, now_ms())
         a_record = max((piece.record_bytes for piece in found), default=0)
     else:
         whole = scan(chosen)

@@ -45,7 +45,10 @@ def run(
     address = address_of(asked, target)
     if not target_topic:
         raise WrongOption("--target-topic is missing; name the topic that is written to")
-    sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].heads(chosen, now_ms()).topic_id
+    sent, topic_id = (
+        _counter(address, target_topic),
+        KINDS[chosen.kind].topic_offsets(chosen, now_ms()).topic_id,
+    )
     progress = Progress("replay")
     progress.say(found.words)
     options = {

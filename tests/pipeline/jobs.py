@@ -11,8 +11,7 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline import commands
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options, parse
-from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.tables import TABLES
+from tidelog.pipeline.tables import RECORDS
 
 # Out of order, by half a second in seven.
 TIMES = [[NOW + batch * 100 + each * 3 - batch % 7 * 500 for each in range(10)] for batch in range(40)]
@@ -58,15 +57,13 @@ def chosen_of(place: object, **options: Any) -> Options:
     return parse(given | {name: str(value) for name, value in options.items()}, NOW)
 
 
-def rows_of(
-    place: object, names: Sequence[str] = (), wanted: Wanted | None = None, **options: Any
-) -> list[dict[str, Any]]:
+def rows_of(place: object, names: Sequence[str] = (), **options: Any) -> list[dict[str, Any]]:
     """Return the rows that the source reads of topic `t` from files."""
     chosen = chosen_of(place, **options)
     return [
         row
-        for piece in from_segments.plan(chosen, wanted or Wanted(), NOW)
-        for rows in from_segments.rows(piece, names or TABLES[chosen.table].names, chosen)
+        for piece in from_segments.plan(chosen, NOW)
+        for rows in from_segments.rows(piece, names or RECORDS.names, chosen)
         for row in rows.to_pylist()
     ]
 
