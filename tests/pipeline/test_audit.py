@@ -209,7 +209,7 @@ def test_what_the_source_gains_meanwhile_is_neither_missing_nor_extra(
     a_topic(tmp_path / "data", partitions=1)
     for name in ("as it was", "ahead"):
         shutil.copytree(tmp_path / "data", tmp_path / name)
-    heads = from_segments.heads
+    topic_offsets = from_segments.topic_offsets
 
     def grow(folder: Path, batches: int) -> None:
         log = open_log(folder / "t-0", segment_bytes=3000)
@@ -217,12 +217,12 @@ def test_what_the_source_gains_meanwhile_is_neither_missing_nor_extra(
         log.close()
 
     def and_then_grow(*arguments: Any) -> Any:
-        found = heads(*arguments)
+        found = topic_offsets(*arguments)
         grow(tmp_path / "data", 3)
         grow(tmp_path / "ahead", 6)
         return found
 
-    monkeypatch.setattr(from_segments, "heads", and_then_grow)
+    monkeypatch.setattr(from_segments, "topic_offsets", and_then_grow)
     tiers = [f"segments:{tmp_path}/{name}" for name in ("as it was", "ahead")]
     ran = audit(capsys, tmp_path / "data", "--against", tiers[0], "--against", tiers[1])
     assert ran.status == 0, ran.err

@@ -259,22 +259,21 @@ def test_bars_over_time_lie_where_their_windows_are_on_one_scale_for_all_charts(
     assert [round(left) for left, _, _ in bars] == [0, 25, 300, 575]
     assert all(20 < right - left < 25 for left, right, _ in bars)
     assert [height for _, _, height in bars] == [100, 100, 100, 25]
-    assert {"1,000 records", "500 records"} & set(page.cells) == set()
     assert page.cells.count("1,000") == 2
-    assert {"01-01 06:00", "01-01 12:00", "01-01 18:00"} <= set(page.cells)
-    assert "records in each 1h, by time in UTC from 1970-01-01 00:00 to 1970-01-02 00:00" in page.cells
+    assert {"1970-01-01 00:00", "1970-01-01 12:00", "1970-01-02 00:00"} <= set(page.cells)
+    assert "records in each 1h, by time in UTC" in page.cells
 
 
 def test_of_bars_that_share_a_place_the_highest_is_drawn(tmp_path: Path) -> None:
     bars = [(at * 1000, float(at % 1000)) for at in range(60_000)]
     page = page_of(tmp_path / "p.html", Timeline("t", "ms", bars, 1000))
     assert page.bars == 600
-    assert max(height for _, _, height in places(tmp_path / "p.html")) == pytest.approx(99.9)
-    assert {"0 ms", "500 ms", "1,000 ms"} <= set(page.cells)
+    assert max(height for _, _, height in places(tmp_path / "p.html")) == 100
+    assert {"0ms", "999ms"} <= set(page.cells)
 
 
 @pytest.mark.parametrize("far_ms", [NOW * 10**6, -(2**62)])
-def test_a_time_that_is_far_off_makes_no_page_of_ticks(tmp_path: Path, far_ms: int) -> None:
+def test_a_time_that_is_far_off_can_be_drawn(tmp_path: Path, far_ms: int) -> None:
     """As of a record whose producer has sent nanoseconds."""
     page = page_of(tmp_path / "p.html", Timeline("t", "records", [(NOW, 1), (far_ms, 1)], 1000))
     assert page.bars == 2
