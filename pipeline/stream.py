@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._demand_same(end, found)
             self._demand_kept(ranges, found)
         except BaseException:
-            self._kind.let_go(pieces)
+            self._kind.release(pieces)
             raise
         return packed(pieces, chosen.task_bytes)
 

@@ -158,7 +158,7 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
                 yield answer.data, at, header
 
 
-def let_go(planned: Iterable[Piece]) -> None:
+def release(planned: Iterable[Piece]) -> None:
     """Do nothing: a broker keeps nothing for a piece that is not read."""
 
 

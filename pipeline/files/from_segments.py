@@ -309,7 +309,7 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
                 yield from decoder.take()
         yield from decoder.take()
     finally:
-        let_go([piece])
+        release([piece])
 
 
 def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, BatchHeader]]:
@@ -319,6 +319,6 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
         yield found.data, found.at, found.header
 
 
-def let_go(planned: Iterable[Piece]) -> None:
+def release(planned: Iterable[Piece]) -> None:
     """Let go of the files of pieces that are not read."""
-    snapshot.let_go(planned)
+    snapshot.release(planned)

@@ -14,7 +14,7 @@ from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs.parts import delta, landing, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -30,13 +30,13 @@ _NAME: Final = re.compile(
 )
 
 
-def run(asked: Asked, out: str, form: Form) -> int:
+def run(flags: JobFlags, out: str, form: Form) -> int:
     """Write the range; return the exit code."""
-    chosen = asked.chosen()
+    chosen = flags.chosen()
     form.demand_append_time(chosen)
     found = scan(chosen)
-    if asked.dry_run:
-        asked.print_scan(found)
+    if flags.dry_run:
+        flags.print_scan(found)
         return OK
     target = place("--out", out)
     table_out.demand_form(target, form)
@@ -46,11 +46,11 @@ def run(asked: Asked, out: str, form: Form) -> int:
     progress.say(found.words)
     for left in landing.clear_left(target, now_ms()):
         progress.say(f"removed {left}, which a run that was killed had not put in place")
-    spark = asked.session()
+    spark = flags.session()
     folder = landing.own_folder()
     try:
         with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
-            rows = form.shaped(asked.read(spark))
+            rows = form.shaped(flags.read(spark))
             landed = landing.stage(rows, target, folder, form.by if form.format_name == PARQUET else [])
         if form.format_name == DELTA:
             _demand_ingested(target, folder, landed, chosen.topic)
@@ -65,7 +65,7 @@ def run(asked: Asked, out: str, form: Form) -> int:
         "bytes": sum(each.bytes for each in landed),
     }
     undecoded = {"undecoded": sum(each.undecoded for each in landed)} if form.decode else {}
-    asked.print_account("backfill", counts, out=out, **undecoded)
+    flags.print_account("backfill", counts, out=out, **undecoded)
     return OK
 
 

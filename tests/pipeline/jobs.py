@@ -12,6 +12,9 @@ from tidelog.pipeline import commands
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options, parse
 from tidelog.pipeline.tables import RECORDS
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
+from tidelog.protocol.records.build import Record, build_batch
 
 # Out of order, by half a second in seven.
 TIMES = [[NOW + batch * 100 + each * 3 - batch % 7 * 500 for each in range(10)] for batch in range(40)]
@@ -43,6 +46,22 @@ def run(capsys: pytest.CaptureFixture[str], line: str = "", *arguments: str) -> 
     status = commands.run([*line.split(), *arguments], "tidelog pipeline")
     captured = capsys.readouterr()
     return Ran(status, captured.out, captured.err)
+
+
+def commit_offsets(
+    folder: Path, partition: int, *commits: tuple[str, str, int, int | None], **options: Any
+) -> None:
+    """Append to the topic of committed offsets: group, topic, partition, offset; None takes one back."""
+    log = open_log(folder / f"__consumer_offsets-{partition}")
+    made = []
+    for number, (group, topic, of, offset) in enumerate(commits):
+        value = None
+        if offset is not None:
+            commit = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
+            value = records.offset_value(commit)
+        made.append(Record(number, NOW, records.offset_key(group, topic, of), value))
+    log.append(bytearray(build_batch(made, **options)), NOW)
+    log.close()
 
 
 def told(times: list[list[int]], first: int, end: int) -> list[tuple[int, int]]:

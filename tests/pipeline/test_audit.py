@@ -22,7 +22,7 @@ from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts import tiers
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.tables import RECORDS
 
@@ -272,10 +272,10 @@ def test_a_tier_that_is_none(capsys: Captured, tmp_path: Path, word: str, status
 
 @pytest.mark.parametrize(("bad", "kept"), [("skip", "skip"), ("quarantine:q", "quarantine:q/against-2")])
 def test_what_is_damaged_of_a_tier_is_kept_apart(bad: str, kept: str) -> None:
-    asked = Asked(source="segments:a", topic="t", bad=bad)
+    asked = JobFlags(source="segments:a", topic="t", bad=bad)
     table, log = tiers.named(asked, ["delta:a", "segments:b"])
-    assert (table.name, table.asked) == ("delta:a", asked)
-    assert (log.name, log.asked.source, log.asked.bad) == ("segments:b", "segments:b", kept)
+    assert (table.name, table.flags) == ("delta:a", asked)
+    assert (log.name, log.flags.source, log.flags.bad) == ("segments:b", "segments:b", kept)
     assert tiers.source(asked).name == "segments:a"
     assert tiers.named(asked, ["parquet:s3://key:secret@b/c?x=y"])[0].name == "parquet:s3://b/c"
 

@@ -14,7 +14,7 @@ from tests.support.broker import Broker
 from tests.support.java import needs_java
 from tidelog.storage.pins import FOLDER
 
-pytestmark = [needs_java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [needs_java, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.mark.all

@@ -1,12 +1,10 @@
 """A data folder in an object store: the same rows as those of the folder that was copied there."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from tests.pipeline.jobs import chosen_of
@@ -18,16 +16,6 @@ from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.log_manager import LOG_STARTS
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    """The URI of a bucket, but for its name, in a store of this process."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"?endpoint_override={host}:{port}&scheme=http&allow_bucket_creation=true&region=us-east-1"
-    server.stop()
 
 
 @pytest.fixture(scope="module")

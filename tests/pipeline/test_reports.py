@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.jobs import TIMES, a_topic, run
-from tests.support.logs import NOW, open_log
+from tests.pipeline.jobs import TIMES, a_topic, commit_offsets, run
+from tests.support.logs import NOW
 from tidelog.config import times
 from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.parts import report
@@ -84,27 +84,15 @@ def test_records_without_a_time_of_their_own(spark: Any) -> None:
     assert len(row["histogram"]) == len(windows.STEPS_MS) + 1
 
 
-def commit(folder: Path, partition: int, *said: tuple[str, str, int, int | None], **options: Any) -> None:
-    """Append offsets to the topic of groups: group, topic, partition, offset or None to take it back."""
-    log = open_log(folder / f"__consumer_offsets-{partition}")
-    made = []
-    for number, (group, topic, of, offset) in enumerate(said):
-        value = (
-            None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
-        )
-        told = None if value is None else records.offset_value(value)
-        made.append(Record(number, NOW, records.offset_key(group, topic, of), told))
-    log.append(bytearray(build_batch(made, **options)), NOW)
-    log.close()
-
-
 def test_lag_in_records_and_in_time(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_topic(tmp_path / "data", partitions=1)
-    commit(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
-    commit(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
-    commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416))
+    commit_offsets(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
+    commit_offsets(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
+    commit_offsets(
+        tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416)
+    )
     monkeypatch.setattr("tidelog.pipeline.jobs.lag.now_ms", lambda: NOW + 60_000)
     ran = run(capsys, f"lag --source segments:{tmp_path}/data --json --html {tmp_path}/l.html")
     assert ran.status == 0
@@ -171,7 +159,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(capsys: Captured, t
 
 def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path, partitions=1)
-    commit(tmp_path, 0, ("g", "t", 0, 1))
+    commit_offsets(tmp_path, 0, ("g", "t", 0, 1))
     (log,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
     data = bytearray(log.read_bytes())
     data[-3] ^= 1

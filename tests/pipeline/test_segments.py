@@ -492,8 +492,8 @@ def test_of_damage_no_more_is_in_memory_than_is_read_at_once(
         taken.append(count)
         return pread(self, count, position)
 
-    found = pieces._judged(made, 0)  # which is storage's affair
-    monkeypatch.setattr(pieces, "_judged", lambda *_: found)
+    found = pieces._verified_again(made, 0)  # which is storage's affair
+    monkeypatch.setattr(pieces, "_verified_again", lambda *_: found)
     monkeypatch.setattr(pieces, "READ_BYTES", 500)
     monkeypatch.setattr(files.File, "pread", counted)
     if how == "fail":

@@ -60,10 +60,9 @@ def one_of_many(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [Path.unlink, zeroed, scrambled, halved, one_of_many])
-@pytest.mark.parametrize("lost", [(0,), (1,), (1, 2), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)])
-@pytest.mark.parametrize("task_bytes", [300, 1 << 20])
+@pytest.mark.parametrize("lost", [(0,), (1, 2), tuple(range(10))])
 def test_a_range_of_append_times_is_exact_or_an_error(
-    tmp_path: Path, how: Callable[[Path], None], lost: tuple[int, ...], task_bytes: int
+    tmp_path: Path, how: Callable[[Path], None], lost: tuple[int, ...]
 ) -> None:
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     paths = [path for number, path in enumerate(indexes(data)) if number in lost]
@@ -71,7 +70,7 @@ def test_a_range_of_append_times_is_exact_or_an_error(
         how(path)
     exact, refused = 0, 0
     for first in range(NOW - 25, LAST + 30, 10):
-        asked = {**appended(first, first + 15), "taskBytes": task_bytes}
+        asked = {**appended(first, first + 15), "taskBytes": 300}
         right = wanted(first, first + 15)
         skipped = read(data, bad="skip", **asked)
         assert set(offsets(skipped)) <= set(offsets(right))

@@ -57,7 +57,7 @@ class Workers:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=280,
             check=False,
         )
         assert done.returncode == 0, done.stderr
