@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OLDEST = (4, 2)  # PySpark: the first that has limits of streams and predicates for sources in Python
+_OLDEST = (4, 2)  # PySpark: the first that has limits for streams of sources in Python
 
 
 def demand_spark() -> None:
@@ -55,7 +55,6 @@ def register(spark: "SparkSession") -> None:
     demand_classic(spark)
     from tidelog.pipeline.source import TidelogSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it Spark refuses the source
     context = spark.sparkContext
     theirs = context.pythonExec
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):

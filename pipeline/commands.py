@@ -13,12 +13,12 @@ from tidelog.pipeline.jobs.parts import failures
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import (
     Against,
-    Asked,
     AvailableNow,
     Bytes,
     CommitTo,
     Group,
     Html,
+    JobFlags,
     MaxRecords,
     Out,
     Table,
@@ -43,17 +43,17 @@ def _jobs() -> None:
 
 
 @job(app, "backfill")
-def backfill(asked: Asked, table: Table) -> int:
+def backfill(flags: JobFlags, table: Table) -> int:
     """Write the records of a range of times to a table; what the table has of that range is replaced."""
     from tidelog.pipeline.jobs import backfill
     from tidelog.pipeline.jobs.parts import table_out
 
-    return backfill.run(asked, table.out, table_out.form(table, asked.clock))
+    return backfill.run(flags, table.out, table_out.form(table, flags.clock))
 
 
 @job(app, "ingest")
 def ingest(
-    asked: Asked,
+    flags: JobFlags,
     table: Table,
     available_now: AvailableNow = False,
     group: CommitTo = "",
@@ -63,23 +63,23 @@ def ingest(
     from tidelog.pipeline.jobs import ingest
     from tidelog.pipeline.jobs.parts import table_out
 
-    form = table_out.form(table, asked.clock)
-    return ingest.run(asked, table.out, form, available_now, group, max_records)
+    form = table_out.form(table, flags.clock)
+    return ingest.run(flags, table.out, form, available_now, group, max_records)
 
 
 @job(app, "audit")
 def audit(
-    asked: Asked, window: Window = "1m", against: Against = None, is_sized: Bytes = False, html: Html = ""
+    flags: JobFlags, window: Window = "1m", against: Against = None, is_sized: Bytes = False, html: Html = ""
 ) -> int:
     """Count the records of each partition and window of create time, and say what other places lack or have twice."""
     from tidelog.pipeline.jobs import audit
 
-    return audit.run(asked, window, against or (), is_sized, html)
+    return audit.run(flags, window, against or (), is_sized, html)
 
 
 @job(app, "audit-keys")
 def audit_keys(
-    asked: Asked,
+    flags: JobFlags,
     group: Group = "",
     committed: Annotated[
         str,
@@ -91,12 +91,12 @@ def audit_keys(
     """Say of each key that a group has not read to its end what was produced last, and what was delivered."""
     from tidelog.pipeline.jobs import audit_keys
 
-    return audit_keys.run(asked, group, committed)
+    return audit_keys.run(flags, group, committed)
 
 
 @job(app, "upsert")
 def upsert(
-    asked: Asked,
+    flags: JobFlags,
     out: Out = "",
     available_now: AvailableNow = False,
     group: CommitTo = "",
@@ -109,12 +109,12 @@ def upsert(
     from tidelog.pipeline.jobs import upsert
 
     one_of("--format", format_name, ("delta",))
-    return upsert.run(asked, out, available_now, group, max_records)
+    return upsert.run(flags, out, available_now, group, max_records)
 
 
 @job(app, "compact")
 def compact(
-    asked: Asked,
+    flags: JobFlags,
     delete_retention: Annotated[
         str,
         typer.Option(metavar="LENGTH", help="How long tombstones stay: delete.retention.ms of the topic."),
@@ -131,28 +131,28 @@ def compact(
     """Compact a topic in the data folder of a broker that is stopped: of each key the last record stays."""
     from tidelog.pipeline.jobs import compact
 
-    return compact.run(asked, delete_retention, memory << 20, threads, roll)
+    return compact.run(flags, delete_retention, memory << 20, threads, roll)
 
 
 @job(app, "latency")
-def latency(asked: Asked, window: Window = "1m", html: Html = "") -> int:
+def latency(flags: JobFlags, window: Window = "1m", html: Html = "") -> int:
     """Show how long after they were made records were appended, by window of append time."""
     from tidelog.pipeline.jobs import latency
 
-    return latency.run(asked, window, html)
+    return latency.run(flags, window, html)
 
 
 @job(app, "lag")
-def lag(asked: Asked, group: Group = "", html: Html = "") -> int:
+def lag(flags: JobFlags, group: Group = "", html: Html = "") -> int:
     """Show how far behind groups are, in records and in time: now less the time of the first record not passed."""
     from tidelog.pipeline.jobs import lag
 
-    return lag.run(asked, group, html)
+    return lag.run(flags, group, html)
 
 
 @job(app, "archive")
 def archive(
-    asked: Asked,
+    flags: JobFlags,
     out: Out = "",
     verify: Annotated[
         bool, typer.Option("--verify", help="Read the archive --out, and say what is not as it was written.")
@@ -161,12 +161,12 @@ def archive(
     """Ship sealed segments, with all that lies beside them, to a store: those that are not there yet."""
     from tidelog.pipeline.jobs import archive
 
-    return archive.run(asked, out, verify)
+    return archive.run(flags, out, verify)
 
 
 @job(app, "replay")
 def replay(
-    asked: Asked,
+    flags: JobFlags,
     target: Annotated[
         str, typer.Option(metavar="BROKER", help="broker:HOST:PORT; that of --source, if it is one.")
     ] = "",
@@ -183,12 +183,12 @@ def replay(
     """Send the records of a range of times to a topic, with their create times, each partition in its order."""
     from tidelog.pipeline.jobs import replay
 
-    return replay.run(asked, target, target_topic, rate, resume, keep_partition)
+    return replay.run(flags, target, target_topic, rate, resume, keep_partition)
 
 
 @job(app, "failover")
 def failover(
-    asked: Asked,
+    flags: JobFlags,
     group: Group = "",
     target: Annotated[
         str, typer.Option(metavar="SOURCE", help="Cluster B: broker:HOST:PORT or segments:FOLDER.")
@@ -201,12 +201,12 @@ def failover(
     """Show where groups that read cluster A go on reading on cluster B, so that they miss no record."""
     from tidelog.pipeline.jobs import failover
 
-    return failover.run(asked, group, target, max_latency, apply)
+    return failover.run(flags, group, target, max_latency, apply)
 
 
 @job(app, "deadletter")
 def deadletter(
-    asked: Asked,
+    flags: JobFlags,
     folder: Annotated[str, typer.Option(metavar="FOLDER", help="The folder of bad=quarantine:FOLDER.")] = "",
     inspect: Annotated[
         str, typer.Option(metavar="NAME", help="Show the batches in the bytes of one, NAME.log@POSITION.")
@@ -218,18 +218,18 @@ def deadletter(
     """List what a read has put into quarantine; look into it, or send what is whole of it to a topic."""
     from tidelog.pipeline.jobs import deadletter
 
-    return deadletter.run(asked, folder, inspect, redrive)
+    return deadletter.run(flags, folder, inspect, redrive)
 
 
 @job(app, "fsck")
 def fsck(
-    asked: Asked,
+    flags: JobFlags,
     deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
 ) -> int:
     """Check the logs of a data folder and all that lies beside them, a task for each partition."""
     from tidelog.pipeline.jobs import fsck
 
-    return fsck.run(asked, deep)
+    return fsck.run(flags, deep)
 
 
 def run(arguments: Sequence[str], name: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidelog.pipeline.tables import EVERY, IS_BOUND, RECORDS
+from tidelog.pipeline.tables import IS_BOUND, READABLE, RECORDS
 from tidelog.protocol.records import compression, kernel, legacy, message_set
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import read_headers
@@ -39,8 +39,6 @@ class Window(NamedTuple):
     end: int = OFFSET_MAX
     create: tuple[int, int] | None = None
     append: tuple[int, int] | None = None
-    # Times of append that were asked for as a range, of which a time that is a bound is not to be taken for one.
-    exact: tuple[int, int] | None = None
 
 
 # What is known of each record, in this order: its offset, its time, where its parts are.
@@ -61,8 +59,8 @@ class Decoder:
     """Makes batches of Arrow's of entries, in their order, of one partition."""
 
     def __init__(self, topic: str, partition: int, names: Sequence[str], window: Window) -> None:
-        """Make the columns of `EVERY` that are named, in that order."""
-        self.schema = pa.schema([EVERY.field(name) for name in names])
+        """Make the columns of `READABLE` that are named, in that order."""
+        self.schema = pa.schema([READABLE.field(name) for name in names])
         self._topic = topic
         self._partition = partition
         self._window = window
@@ -207,11 +205,6 @@ def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
             pieces.append(rows.data)
             end += len(rows.data)
     return b"".join(pieces), np.array([starts[id(rows.data)] for rows in pending], np.int64)
-
-
-def timestamps(times: Sequence[int | None]) -> pa.Array:
-    """Return times that are given in ms; null where there is none."""
-    return _timestamps(np.array([NO_TIMESTAMP if time is None else time for time in times], np.int64))
 
 
 def _timestamps(times_ms: Numbers) -> pa.Array:

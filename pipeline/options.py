@@ -11,7 +11,6 @@ from tidelog.config import times
 from tidelog.config.nearest import nearest
 from tidelog.config.times import TimeError
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.tables import TABLES
 
 RECORD, APPEND = "record", "append"
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
@@ -23,18 +22,15 @@ _LATER_MS: Final = 48 * 3600 * 1000
 _NAMES: Final = (
     "source",
     "topic",
-    "table",
     "clock",
     "from",
     "to",
     "bad",
     "partitions",
-    "maxRecords",
     "taskBytes",
     "failOnDataLoss",
     "maxRecordsPerTrigger",
     "group",
-    "pushdown",
 )
 
 
@@ -44,19 +40,16 @@ class Options(NamedTuple):
     kind: str  # segments or broker
     place: str
     topic: str
-    table: str = "records"
     clock: str = RECORD
     from_ms: int | None = None
     to_ms: int | None = None
     bad: str = FAIL
     quarantine: str = ""
     partitions: frozenset[int] | None = None
-    max_records: int | None = None
     task_bytes: int = TASK_BYTES
     fails_on_loss: bool = True  # where retention deleted what was still to be read
     max_records_per_trigger: int | None = None
     group: str = ""  # to which a stream commits
-    pushdown: bool = False  # predicates narrow what is read: for a frame that is used once
     relative: frozenset[str] = frozenset()  # which times mean another one later: "2 hours ago"
 
 
@@ -81,19 +74,16 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         kind,
         place,
         given["topic"],
-        one_of(given, "table", tuple(TABLES)),
         one_of(given, "clock", (RECORD, APPEND)),
         from_ms,
         to_ms,
         bad,
         quarantine,
         _partitions(given.get("partitions")),
-        count(given, "maxRecords", 0),
         count(given, "taskBytes") or TASK_BYTES,
         one_of(given, "failOnDataLoss", ("true", "false")) == "true",
         count(given, "maxRecordsPerTrigger"),
         _group(given, kind),
-        one_of(given, "pushdown", ("false", "true")) == "true",
         frozenset(name for name in now if now[name] != later[name]),
     )
 

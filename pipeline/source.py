@@ -5,17 +5,15 @@ Only the columns of the requested schema are made, so `.schema("offset long, key
 """
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tidelog.pipeline import options, tables
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import Wanted, wanted
 from tidelog.pipeline.stream import StreamReader
 from tidelog.pipeline.tasks import KINDS, Task, packed
 from tidelog.pipeline.writing import write_options
@@ -34,18 +32,16 @@ class TidelogSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the table."""
-        return tables.ddl(tables.TABLES[options.parse(self.options, now_ms()).table])
+        options.parse(self.options, now_ms())  # an option that is wrong fails here, before the first action
+        return tables.ddl(tables.RECORDS)
 
     def reader(self, schema: StructType) -> "Reader":
         """Return what plans and reads a scan of some columns."""
-        chosen = options.parse(self.options, now_ms())
-        made = PushingReader if chosen.pushdown else Reader
-        return made(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
+        return Reader(options.parse(self.options, now_ms()), tables.checked(schema, tables.READABLE))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
         """Return what plans and reads the batches of a stream of some columns."""
-        chosen = options.parse(self.options, now_ms())
-        return StreamReader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
+        return StreamReader(options.parse(self.options, now_ms()), tables.checked(schema, tables.READABLE))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """Return what appends a frame to a topic."""
@@ -62,37 +58,13 @@ class Reader(DataSourceReader):
     def __init__(self, chosen: Options, names: tuple[str, ...]) -> None:
         self._options = chosen
         self._names = names
-        self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
-        pieces = KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
-        if self._options.max_records is not None:
-            return [Task(tuple(pieces))]  # One after another: nobody else can tell how many rows there are.
+        pieces = KINDS[self._options.kind].plan(self._options, now_ms())
         return [*packed(pieces, self._options.task_bytes)] or [Task(())]
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(task, Task)
-        left = self._options.max_records
-        with closing(task.rows(self._names, self._options)) as found:
-            for rows in found:
-                if left is not None and rows.num_rows >= left:
-                    yield rows.slice(0, left)
-                    return
-                yield rows
-                left = None if left is None else left - rows.num_rows
-
-
-class PushingReader(Reader):
-    """One scan that is narrowed by Spark's predicates.
-
-    Spark 4.3.0 keeps the tasks of the last scan with a frame, and takes them for the next one of the same frame, with
-    other predicates or none: its rows would be those of the first. So this is for frames that are used once. See
-    docs/adr/0009-predicates-on-request.md.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  (Spark's name)
-        """Narrow what is read; Spark looks at each row again."""
-        self._wanted = wanted(filters)
-        return filters
+        return task.rows(self._names, self._options)

@@ -26,9 +26,9 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.config import times
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.ranges import TopicOffsets
 from tidelog.pipeline.tasks import KINDS, Task, packed
 
 Offsets = dict[int, int]
@@ -42,13 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One stream."""
 
     def __init__(self, chosen: Options, names: tuple[str, ...]) -> None:
-        """WrongOption where an option is for tables that do not grow."""
-        if chosen.max_records is not None:
-            raise WrongOption(
-                "option maxRecords: a stream has no end; write maxRecordsPerTrigger for its batches"
-            )
-        if chosen.table != from_broker.RECORDS_TABLE:
-            raise WrongOption(f"option table: a stream is of records; {chosen.table} are read as a table")
+        """WrongOption where the end of the range is relative."""
         if "to_ms" in chosen.relative:
             raise WrongOption(
                 "option to: a stream would pass over all that comes after it, for good; write the time itself, such as "
@@ -62,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
         """Return the log start of each partition, or the first offset of the time of option `from`."""
-        found = self._heads()
+        found = self._topic_offsets()
         firsts = self._kind.first_offsets(self._options, found, now_ms())
         return self._written(found, firsts, self._time() | {_BEGAN: _named(firsts)})
 
@@ -72,17 +66,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Have the stream end where the log ends now."""
-        self._targets = _ends(self._heads())
+        self._targets = _ends(self._topic_offsets())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the log end of each partition."""
-        found = self._heads()
+        found = self._topic_offsets()
         return self._written(found, _ends(found), self._time())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, which begins at `start`: what lies before that has been written."""
         at = _read(start)
-        found = self._heads()
+        found = self._topic_offsets()
         self._demand_same(start, found)
         self._commit(at)
         at = {partition: at.get(partition, 0) for partition in found.spans}
@@ -106,11 +100,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces = self._kind.between(chosen, ranges, now_ms()) if ranges else []
         try:
             # Behind it: what had been deleted before was not planned, and is not there now.
-            found = self._heads()
+            found = self._topic_offsets()
             self._demand_same(end, found)
             self._demand_kept(ranges, found)
         except BaseException:
-            self._kind.let_go(pieces)
+            self._kind.release(pieces)
             raise
         return packed(pieces, chosen.task_bytes)
 
@@ -129,20 +123,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from_broker.commit(self._options, offsets)
             self._committed = offsets
 
-    def _heads(self) -> Heads:
-        found: Heads = self._kind.heads(self._options, now_ms())
+    def _topic_offsets(self) -> TopicOffsets:
+        found: TopicOffsets = self._kind.topic_offsets(self._options, now_ms())
         return found
 
     def _time(self, offset: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """Return the time that is relative to when the stream began, if it is: as an offset says, or as it is now."""
         return {name: offset.get(name, self._options.from_ms) for name in self._options.relative}
 
-    def _written(self, found: Heads, offsets: Offsets, more: dict[str, Any]) -> dict[str, Any]:
+    def _written(self, found: TopicOffsets, offsets: Offsets, more: dict[str, Any]) -> dict[str, Any]:
         """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
         topic = {"topic": self._options.topic, "topic_id": found.topic_id}
         return topic | {"partitions": _named(offsets)} | more
 
-    def _demand_same(self, offset: Mapping[str, Any], found: Heads) -> None:
+    def _demand_same(self, offset: Mapping[str, Any], found: TopicOffsets) -> None:
         """PipelineError if the offsets are of another topic, of the same name too."""
         topic = offset.get("topic", self._options.topic)
         if topic != self._options.topic:
@@ -162,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"those that are read, {sorted(found.spans)}; see option partitions, or start with a new checkpoint"
             )
 
-    def _demand_kept(self, ranges: Mapping[int, tuple[int, int]], found: Heads) -> None:
+    def _demand_kept(self, ranges: Mapping[int, tuple[int, int]], found: TopicOffsets) -> None:
         """PipelineError if records that are to be read, or were, are not there any more."""
         for partition, (start, end) in ranges.items():
             log_start, log_end = found.spans[partition]
@@ -197,7 +191,7 @@ def _next(
     return found
 
 
-def _ends(found: Heads) -> Offsets:
+def _ends(found: TopicOffsets) -> Offsets:
     return {partition: end for partition, (_, end) in found.spans.items()}
 
 

@@ -15,9 +15,9 @@ from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options
 
-# Each has `plan(options, wanted, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
-# `rows(piece, names, options)`, `batches(piece, options)`, `let_go(pieces)` of those that are not read,
-# `heads(options, now_ms)` and `first_offsets(options, heads, now_ms)`.
+# Each has `plan(options, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
+# `rows(piece, names, options)`, `batches(piece, options)`, `release(pieces)` of those that are not read,
+# `topic_offsets(options, now_ms)` and `first_offsets(options, topic_offsets, now_ms)`.
 KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from_broker}
 
 
@@ -38,7 +38,7 @@ class Task(InputPartition):
             for piece in self.pieces:
                 yield from kind.rows(piece, names, chosen)
         finally:
-            kind.let_go(self.pieces)
+            kind.release(self.pieces)
 
 
 def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:

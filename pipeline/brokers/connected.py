@@ -30,8 +30,6 @@ def addresses(place: str) -> list[tuple[str, int]]:
         host, _, port = each.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise WrongOption(
-                f"option source: broker:{place} names no HOST:PORT, such as broker:localhost:9092"
-            )
+            raise WrongOption(f"broker:{place} names no HOST:PORT, such as broker:localhost:9092")
         found.append((host, int(port)))
     return found

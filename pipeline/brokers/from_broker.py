@@ -1,6 +1,6 @@
 """What is read of a topic from a broker: the pieces, and the rows of each.
 
-Owns the way from options and predicates to ranges of offsets, and from a piece to batches of Arrow's. What the protocol
+Owns the way from options to ranges of offsets, and from a piece to batches of Arrow's. What the protocol
 tells of time bounds only the start of a range: the first record at or after a time. Behind it, times come in any order,
 so what is wanted of them is chosen record by record. When a record was appended the protocol tells of topics with
 `message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
@@ -15,7 +15,7 @@ batch has the record that superseded.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -35,15 +35,12 @@ from tidelog.pipeline import quarantine
 from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
-from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import APPEND, FAIL, QUARANTINE, Options
-from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.wanted import chosen_partitions, window_of
+from tidelog.pipeline.ranges import TopicOffsets, chosen_partitions, window_of
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
 
-RECORDS_TABLE: Final = "records"
 # Fewer are one task, and more are not, whatever their size.
 _LEAST_RECORDS, _MOST_RECORDS = 10_000, 1_000_000
 _log = logging.getLogger(__name__)
@@ -66,16 +63,12 @@ class Piece(NamedTuple):
         return (self.end - self.window.start) * self.record_bytes
 
 
-def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
+def plan(chosen: Options, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
     """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
-    if chosen.table != RECORDS_TABLE:
-        raise WrongOption(
-            f"option table: a broker gives records; {chosen.table} are read from segments:FOLDER"
-        )
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
-        window = window_of(chosen, found)
-        partitions = chosen_partitions(chosen, found, list(topic.leaders))
+        window = window_of(chosen)
+        partitions = chosen_partitions(chosen, list(topic.leaders))
         ranges = dict.fromkeys(partitions, (window.start, window.end))
         return list(_pieces(cluster, topic, chosen, window, ranges, _is_compacted(cluster, topic.name)))
 
@@ -84,27 +77,29 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
-        return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
+        return list(_pieces(cluster, topic, chosen, window_of(chosen), ranges))
 
 
 def _in_digits(found: bytes) -> str:
     return found.hex() if any(found) else ""
 
 
-def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
+def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:  # noqa: ARG001
     """Return where the partitions that are read begin and end now."""
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
-        partitions = chosen_partitions(chosen, Wanted(), list(topic.leaders))
+        partitions = chosen_partitions(chosen, list(topic.leaders))
         starts = offsets_of(cluster, topic.name, dict.fromkeys(partitions, EARLIEST))
         ends = offsets_of(cluster, topic.name, dict.fromkeys(partitions, LATEST))
-        return Heads(_in_digits(topic.topic_id), {each: (starts[each], ends[each]) for each in partitions})
+        return TopicOffsets(
+            _in_digits(topic.topic_id), {each: (starts[each], ends[each]) for each in partitions}
+        )
 
 
-def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:  # noqa: ARG001
+def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int, int]:  # noqa: ARG001
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
     with connected(chosen.place) as cluster:
-        window = window_of(chosen, Wanted())
+        window = window_of(chosen)
         topic = cluster.topic(chosen.topic)
         times = _times_of(
             cluster, topic.name, chosen, window, {each: end for each, (_, end) in found.spans.items()}
@@ -163,7 +158,7 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
                 yield answer.data, at, header
 
 
-def let_go(planned: Iterable[Piece]) -> None:
+def release(planned: Iterable[Piece]) -> None:
     """Do nothing: a broker keeps nothing for a piece that is not read."""
 
 

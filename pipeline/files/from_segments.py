@@ -1,6 +1,6 @@
 """Reading a topic from the files of its log: the pieces, and the rows of each.
 
-`segments` plans which bytes to read, `pieces` reads them; here options and predicates become a window, a place becomes
+`segments` plans which bytes to read, `pieces` reads them; here options become a window, a place becomes
 the logs in it, and a piece becomes Arrow batches.
 """
 
@@ -18,15 +18,12 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import DamagedLog, PipelineError
-from tidelog.pipeline.files import listings, pieces, remote, segments, snapshot
-from tidelog.pipeline.files.listings import Listing
+from tidelog.pipeline.files import pieces, remote, segments, snapshot
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece
-from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import FAIL, Options
-from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.quarantine import Bad, held
-from tidelog.pipeline.wanted import chosen_partitions, window_of
+from tidelog.pipeline.quarantine import held
+from tidelog.pipeline.ranges import TopicOffsets, chosen_partitions, window_of
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
@@ -87,24 +84,21 @@ def _retried(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @_retried
-def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[Listing]:
+def plan(chosen: Options, now_ms: int) -> list[Piece]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets.
 
     Their files are kept from retention until they are read.
     """
-    if chosen.table != "segments":
-        return snapshot.taken(look(chosen, found, now_ms).pieces, now_ms)
-    with wanted_logs(chosen, found, now_ms) as logs:
-        return [listings.segments_of(log, root, window_of(chosen, found)) for log, _, root in logs]
+    return snapshot.taken(look(chosen, now_ms).pieces, now_ms)
 
 
 @_retried
-def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
+def look(chosen: Options, now_ms: int) -> Looked:
     """Return what a read would take, and make nothing: its files may go before they are read."""
-    window = window_of(chosen, found)
+    window = window_of(chosen)
     made: list[Piece] = []
     segment_count = 0
-    with wanted_logs(chosen, found, now_ms) as logs:
+    with wanted_logs(chosen, now_ms) as logs:
         for each in logs:
             made += planned(each, window, chosen.task_bytes)
             segment_count += len(each.log.segments)
@@ -115,7 +109,7 @@ def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
 @_retried
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
-    window = window_of(chosen, Wanted())
+    window = window_of(chosen)
     made: list[Piece] = []
     with opened(chosen.place, chosen.topic, ranges, now_ms) as logs:
         for each in logs:
@@ -125,21 +119,21 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return snapshot.taken(made, now_ms)
 
 
-def heads(chosen: Options, now_ms: int) -> Heads:
+def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:
     """Return where the partitions that are read begin and end now."""
-    with wanted_logs(chosen, Wanted(), now_ms) as logs:
+    with wanted_logs(chosen, now_ms) as logs:
         found = [log for log, _, _ in logs]
         topic_id = found[0].topic_id if found else None
-    return Heads(
+    return TopicOffsets(
         topic_id.hex() if topic_id else "",
         {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
     )
 
 
 @_retried
-def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
+def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int, int]:
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
-    window = window_of(chosen, Wanted())
+    window = window_of(chosen)
     firsts: dict[int, int] = {}
     with opened(chosen.place, chosen.topic, found.spans, now_ms) as logs:
         for log, _, _ in logs:
@@ -219,19 +213,19 @@ def sizes(folders: Iterable[Path]) -> dict[str, int]:
 
 
 @contextmanager
-def wanted_logs(chosen: Options, found: Wanted, now_ms: int) -> Iterator[Iterator[Opened]]:
+def wanted_logs(chosen: Options, now_ms: int) -> Iterator[Iterator[Opened]]:
     """Yield the logs that are read. DamagedLog where a partition has lost its folder, unless `bad` goes on."""
     with _beside(chosen.place) as folder:
         flushed = _flushed(folder, chosen.topic)  # First: what is made meanwhile is not in it.
         there = partitions(chosen.place, chosen.topic)
         if chosen.bad == FAIL and chosen.partitions is None:
-            for lost in chosen_partitions(chosen, found, sorted(flushed.keys() - set(there))):
+            for lost in sorted(flushed.keys() - set(there)):
                 raise DamagedLog(
                     f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
                     f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in "
                     f"option partitions, {there}, or go on without it with bad=skip"
                 )
-        yield _logs(folder, chosen.place, chosen.topic, chosen_partitions(chosen, found, there), now_ms)
+        yield _logs(folder, chosen.place, chosen.topic, chosen_partitions(chosen, there), now_ms)
 
 
 @contextmanager
@@ -303,17 +297,24 @@ def _open_remote(root: str, path: Path) -> files.File:
     return remote.open_file(root, Path(path.parent.name, path.name))
 
 
-def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
+def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece, and let go of its files."""
-    if isinstance(piece, Listing):
-        yield from listings.rows_of(piece, names)
-        return
     bad = quarantine.handler(chosen.bad, chosen.quarantine, piece.topic, piece.partition)
+    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     try:
-        made = _records if chosen.table == "records" else listings.batches_of
-        yield from made(piece, names, bad)
+        for found in pieces.batches(piece, bad):
+            if decoder.is_better_taken(found.data):
+                yield from decoder.take()
+            try:
+                decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
+            except (RecordsError, RecordError) as error:
+                data = bytes(found.data[found.at :][: found.header.size_bytes])
+                bad(piece.path, found.position, held(data), str(error))
+            if decoder.is_full:
+                yield from decoder.take()
+        yield from decoder.take()
     finally:
-        snapshot.let_go([piece])
+        release([piece])
 
 
 def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, BatchHeader]]:
@@ -323,21 +324,6 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
         yield found.data, found.at, found.header
 
 
-def let_go(planned: Iterable[Piece | Listing]) -> None:
+def release(planned: Iterable[Piece]) -> None:
     """Let go of the files of pieces that are not read."""
-    snapshot.let_go(piece for piece in planned if isinstance(piece, Piece))
-
-
-def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
-    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
-    for found in pieces.batches(piece, bad):
-        if decoder.is_better_taken(found.data):
-            yield from decoder.take()
-        try:
-            decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
-        except (RecordsError, RecordError) as error:
-            data = bytes(found.data[found.at :][: found.header.size_bytes])
-            bad(piece.path, found.position, held(data), str(error))
-        if decoder.is_full:
-            yield from decoder.take()
-    yield from decoder.take()
+    snapshot.release(planned)

@@ -156,7 +156,7 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
         is_right = is_right and (bool(taken) or stop - position == count)
         position += taken
         if not is_right:
-            piece = _judged(piece, position)
+            piece = _verified_again(piece, position)
         count = READ_BYTES if taken or not is_right else max(READ_BYTES, entries.peek(read).size_bytes)
 
 
@@ -241,7 +241,7 @@ def _at_hand(piece: Piece) -> Iterator[tuple[Path, read_only.Opener]]:
         yield Path(piece.folder), read_only.opened
 
 
-def _judged(piece: Piece, position: int) -> Piece:
+def _verified_again(piece: Piece, position: int) -> Piece:
     """Return a piece with what storage finds damaged in it, where something is not what it was."""
     now_ms = 0  # There are no append times to be bounded: they are in the piece.
     with _at_hand(piece) as (folder, opener):

@@ -42,7 +42,7 @@ def plan(log: Log, window: Window, task_bytes: int, known: Known = NOTHING_KNOWN
             wanted = range(max(wanted.start, found.start), min(wanted.stop, found.stop))
     for number in range(len(log.segments)):
         look = partial(_pieces, log, number, wanted, window, task_bytes, known)
-        yield from judging(log, look)
+        yield from verifying(log, look)
 
 
 def whole(log: Log, number: int) -> Piece:
@@ -55,10 +55,10 @@ def whole(log: Log, number: int) -> Piece:
         holes = lost.holes(log, number, Window(), NOTHING_KNOWN)
         return [_piece(log, segment, 0, end, Window())._replace(damage=damage, lost=holes)]
 
-    return judging(log, look)[0]
+    return verifying(log, look)[0]
 
 
-def judging(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
+def verifying(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
     """Return what a look at a segment finds; if a file differs from its summary, once storage has verified it."""
     while True:
         try:
@@ -87,7 +87,7 @@ def _pieces(
     if holes and not cuts:
         cuts.append((0, 0))
     inner = window._replace(start=wanted.start, end=max(wanted.start, wanted.stop))
-    unsure = undated(log, number, wanted, window.exact) if cuts and window.exact is not None else ()
+    unsure = undated(log, number, wanted, window.append) if cuts and window.append is not None else ()
     for start, end in sorted(cuts):
         within = tuple(each for each in damage if each.start < end and each.end > start)
         yield _piece(log, segment, start, end, inner)._replace(damage=within, lost=holes, undated=unsure)

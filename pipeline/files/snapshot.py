@@ -50,10 +50,10 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
         kept = _pinned(leased, process)
         _demand_same(of_folders.values())
     except BaseException:
-        let_go(leased)
+        release(leased)
         raise
     pinned = {piece.number for piece in kept if piece.snapshot}
-    let_go(piece for piece in leased if piece.number not in pinned)
+    release(piece for piece in leased if piece.number not in pinned)
     return kept
 
 
@@ -92,7 +92,7 @@ def _link(piece: Piece, process: str) -> str | None:
     return None if link is None else str(link)
 
 
-def let_go(pieces: Iterable[Piece]) -> None:
+def release(pieces: Iterable[Piece]) -> None:
     """Let go of the files of pieces, whether they were read or not."""
     leases: dict[str, list[int]] = {}
     for piece in pieces:

@@ -10,14 +10,14 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.config import times
-from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.jobs.parts import output, report, tiers
 from tidelog.pipeline.jobs.parts.charts import Chart, Timeline
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.flags import JobFlags, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.tiers import Tier
 from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.ranges import TopicOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,15 +29,15 @@ READ_TO_COMPARE: Final = f"{READ}, offset bigint, append_time timestamp, timesta
 BYTES: Final = ", key binary, value binary"
 
 
-def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
+def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
     """Print the counts; return the exit code: 1 where a tier lacks a record, or has one twice."""
     window_ms = duration_ms("--window", window)
     report.demand_place(html)
-    chosen = asked.chosen()
-    others = tiers.named(asked, against)
-    found = [(tier, tier.scan()) for tier in (tiers.source(asked), *others)]
-    if asked.dry_run:
-        output.print_scans([(tier.name, scan) for tier, scan in found], as_json=asked.as_json)
+    chosen = flags.chosen()
+    others = tiers.named(flags, against)
+    found = [(tier, tier.scan()) for tier in (tiers.source(flags), *others)]
+    if flags.dry_run:
+        output.print_scans([(tier.name, scan) for tier, scan in found], as_json=flags.as_json)
         return OK
     progress = Progress("audit")
     for tier, scan in found:
@@ -46,17 +46,17 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     if others:
         from tidelog.pipeline.tasks import KINDS
 
-        heads = KINDS[chosen.kind].heads(chosen, now_ms())
-        table = _compared(asked, [tier for tier, _ in found], heads, window_ms, is_sized)
+        offsets = KINDS[chosen.kind].topic_offsets(chosen, now_ms())
+        table = _compared(flags, [tier for tier, _ in found], offsets, window_ms, is_sized)
     else:
-        table = _counted(asked, window_ms, is_sized)
+        table = _counted(flags, window_ms, is_sized)
     names = [tier.name for tier, _ in found]
     found_rows = [row.asDict() for row in table.collect()]
     rows = [_row(row, names) for row in found_rows]
     status = _summarize(rows, names, progress)
-    asked.print_rows(columns, rows)
+    flags.print_rows(columns, rows)
     if html:
-        title = f"Records of {asked.topic} by window of {window}"
+        title = f"Records of {flags.topic} by window of {window}"
         report.write(html, title, columns, rows, _charts(found_rows, names, window_ms))
     return status
 
@@ -66,19 +66,21 @@ def shown(at_ms: int | None) -> str | None:
     return None if at_ms is None else times.show(at_ms, UTC).replace("+00:00", "Z")
 
 
-def _counted(asked: Asked, window_ms: int, is_sized: bool) -> "DataFrame":
+def _counted(flags: JobFlags, window_ms: int, is_sized: bool) -> "DataFrame":
     from tidelog.pipeline.transforms import windows
 
-    records = asked.read(asked.session(), READ + BYTES * is_sized)
+    records = flags.read(flags.session(), READ + BYTES * is_sized)
     return windows.counts(windows.with_bytes(records) if is_sized else records, window_ms)
 
 
-def _compared(asked: Asked, found: list[Tier], heads: Heads, window_ms: int, is_sized: bool) -> "DataFrame":
+def _compared(
+    flags: JobFlags, found: list[Tier], offsets: TopicOffsets, window_ms: int, is_sized: bool
+) -> "DataFrame":
     from tidelog.pipeline.transforms import windows
     from tidelog.pipeline.transforms.tiers import compared, within
 
-    spark = asked.session()
-    spans = [(partition, first, end) for partition, (first, end) in heads.spans.items()]
+    spark = flags.session()
+    spans = [(partition, first, end) for partition, (first, end) in offsets.spans.items()]
     bounds = spark.createDataFrame(spans, "partition int, first bigint, end bigint")
     frames = [within(tier.read(spark, READ_TO_COMPARE + BYTES * is_sized), bounds) for tier in found]
     return compared([windows.with_bytes(frame) if is_sized else frame for frame in frames], window_ms)

@@ -19,7 +19,7 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import committed as commits
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.key_audit import Behind, Bounds
@@ -41,21 +41,21 @@ COLUMNS: Final = (
 _AT_ONCE: Final = 100  # batches
 
 
-def run(asked: Asked, group: str, committed: str) -> int:
+def run(flags: JobFlags, group: str, committed: str) -> int:
     """Print the keys that are behind; return the exit code."""
     from tidelog.pipeline.tasks import KINDS
 
-    chosen, began_ms = asked.chosen(), now_ms()
-    asked.demand_no_times("offsets of the whole log say what was delivered")
+    chosen, began_ms = flags.chosen(), now_ms()
+    flags.demand_no_times("offsets of the whole log say what was delivered")
     if bool(group) == bool(committed):
         raise WrongOption(
             "--group is missing; name the group, or a file of its committed offsets (--committed)"
         )
-    spans = KINDS[chosen.kind].heads(chosen, began_ms).spans
+    spans = KINDS[chosen.kind].topic_offsets(chosen, began_ms).spans
     offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(spans))
     found = scan(chosen)
-    if asked.dry_run:
-        asked.print_scan(found)
+    if flags.dry_run:
+        flags.print_scan(found)
         return OK
     progress = Progress("audit-keys")
     progress.say(found.words)
@@ -68,12 +68,12 @@ def run(asked: Asked, group: str, committed: str) -> int:
             keys, records = keys + 1, records + each.records
             yield partition, each
 
-    rows = counted(_rows(asked, chosen, bounds))
-    if asked.as_json:
+    rows = counted(_rows(flags, chosen, bounds))
+    if flags.as_json:
         for partition, each in rows:
             print(json.dumps(each.row(partition, began_ms), ensure_ascii=False))
     else:
-        asked.print_rows(COLUMNS, (_shown(*row, began_ms) for row in rows))
+        flags.print_rows(COLUMNS, (_shown(*row, began_ms) for row in rows))
     progress.say(f"{keys:,} keys behind, by {records:,} records")
     return OK
 
@@ -83,11 +83,11 @@ def _shown(partition: int, each: Behind, now_ms: int) -> dict[str, Any]:
     return {"delivered": None, **each.row(partition, now_ms), "key": key}
 
 
-def _rows(asked: Asked, chosen: Options, bounds: dict[int, Bounds]) -> Iterator[tuple[int, Behind]]:
+def _rows(flags: JobFlags, chosen: Options, bounds: dict[int, Bounds]) -> Iterator[tuple[int, Behind]]:
     """Yield the keys by partition. Tasks count all partitions before the first row: the rows wait on their disks."""
     from pyspark import StorageLevel
 
-    context = asked.session().sparkContext
+    context = flags.session().sparkContext
     tasks = context.parallelize(sorted(bounds.items()), max(len(bounds), 1))
     found = tasks.flatMap(partial(behind, chosen)).persist(StorageLevel.DISK_ONLY)
     try:
@@ -124,7 +124,7 @@ def _read(chosen: Options, partition: int, start: int, end: int) -> Iterator[lis
                     found = []
         yield found
     finally:
-        kind.let_go(pieces)
+        kind.release(pieces)
 
 
 def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, int]:

@@ -14,7 +14,7 @@ from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs.parts import delta, landing, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -22,7 +22,7 @@ from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
-from tidelog.pipeline.pushdown import MOST
+from tidelog.pipeline.ranges import TIME_END_MS
 
 _LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
 _NAME: Final = re.compile(
@@ -30,13 +30,13 @@ _NAME: Final = re.compile(
 )
 
 
-def run(asked: Asked, out: str, form: Form) -> int:
+def run(flags: JobFlags, out: str, form: Form) -> int:
     """Write the range; return the exit code."""
-    chosen = asked.chosen()
+    chosen = flags.chosen()
     form.demand_append_time(chosen)
     found = scan(chosen)
-    if asked.dry_run:
-        asked.print_scan(found)
+    if flags.dry_run:
+        flags.print_scan(found)
         return OK
     target = place("--out", out)
     table_out.demand_form(target, form)
@@ -46,11 +46,11 @@ def run(asked: Asked, out: str, form: Form) -> int:
     progress.say(found.words)
     for left in landing.clear_left(target, now_ms()):
         progress.say(f"removed {left}, which a run that was killed had not put in place")
-    spark = asked.session()
+    spark = flags.session()
     folder = landing.own_folder()
     try:
         with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
-            rows = form.shaped(asked.read(spark))
+            rows = form.shaped(flags.read(spark))
             landed = landing.stage(rows, target, folder, form.by if form.format_name == PARQUET else [])
         if form.format_name == DELTA:
             _demand_ingested(target, folder, landed, chosen.topic)
@@ -65,7 +65,7 @@ def run(asked: Asked, out: str, form: Form) -> int:
         "bytes": sum(each.bytes for each in landed),
     }
     undecoded = {"undecoded": sum(each.undecoded for each in landed)} if form.decode else {}
-    asked.print_account("backfill", counts, out=out, **undecoded)
+    flags.print_account("backfill", counts, out=out, **undecoded)
     return OK
 
 
@@ -110,7 +110,7 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
             f"{target.uri} has records of topic {chosen.topic} by ingest, and may have the same ones: name another "
             "--out, or write --format delta in both, where a range takes the place of what it meets"
         )
-    first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
+    first, end = chosen.from_ms or 0, TIME_END_MS if chosen.to_ms is None else chosen.to_ms
     for name in sorted(landing.files_of(target, f"{_name(chosen.topic)}-by-")):
         found = _NAME.fullmatch(name)
         if (
@@ -121,7 +121,7 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
             continue
         there = (
             0 if found["first"] == "start" else int(found["first"]),
-            MOST if found["end"] == "end" else int(found["end"]),
+            TIME_END_MS if found["end"] == "end" else int(found["end"]),
         )
         if found["clock"] != chosen.clock or (first < there[1] and there[0] < end):
             raise PipelineError(

@@ -20,7 +20,7 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts import archives
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.flags import JobFlags, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.now import now_ms
 from tidelog.protocol.records.steps import at_once
@@ -36,39 +36,39 @@ COLUMNS: Final = ("partition", "segment", "next_offset", "records", "bytes", "so
 _LOAD: Final = 0.9
 
 
-def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, rolls: bool) -> int:
+def run(flags: JobFlags, delete_retention: str, buffer_bytes: int, threads: int, rolls: bool) -> int:
     """Compact the topic, and print what its segments are now; return the exit code: 1 where something is damaged."""
-    where = asked.folder("compacted")
-    if not asked.topic:
+    where = flags.folder("compacted")
+    if not flags.topic:
         raise WrongOption("--topic is missing; see --help")
-    asked.demand_no_times("a key is compacted in all of a log")
+    flags.demand_no_times("a key is compacted in all of a log")
     folder, length_ms = Path(where), duration_ms("--delete-retention", delete_retention)
-    partitions = from_segments.partitions(where, asked.topic)
+    partitions = from_segments.partitions(where, flags.topic)
     for each in partitions:
-        if files.status(folder / f"{asked.topic}-{each}" / archives.MANIFEST) is not None:
+        if files.status(folder / f"{flags.topic}-{each}" / archives.MANIFEST) is not None:
             raise PipelineError(
                 f"{where}: it is an archive, whose files never change; compact the folder it is from"
             )
-    if asked.dry_run:
-        asked.print_rows(COLUMNS, list(_as_it_is(where, asked.topic, partitions)))
+    if flags.dry_run:
+        flags.print_rows(COLUMNS, list(_as_it_is(where, flags.topic, partitions)))
         return OK
     config = TopicConfig(
         cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, delete_retention_ms=length_ms
     )
     progress = Progress("compact")
-    with _opened(folder, asked.topic, config) as logs:
+    with _opened(folder, flags.topic, config) as logs:
         for log in logs if rolls else ():
             if log.active.size:
                 log.roll(now_ms())
         with ThreadPoolExecutor(min(threads, len(logs)), "compact") as pool:
             done = list(pool.map(partial(_compact, buffer_bytes, progress), logs))
         rows = [row for log in logs for row in _rows(log)]
-    asked.print_rows(COLUMNS, rows)
+    flags.print_rows(COLUMNS, rows)
     total = sum(done, Counter[str]())
     names = ("records", "dropped", "read_bytes", "freed_bytes")
     words = [f"{name} {total[name]:,}" for name in names]
-    progress.say(f"{', '.join(words)}, seconds {monotonic() - asked.begun:,.1f}")
-    return FAILED if _is_damaged(folder, asked.topic, partitions, progress) else OK
+    progress.say(f"{', '.join(words)}, seconds {monotonic() - flags.begun:,.1f}")
+    return FAILED if _is_damaged(folder, flags.topic, partitions, progress) else OK
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tidelog.pipeline.brokers.connected import addresses, connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.protocol.records import entries, message_set
 from tidelog.protocol.records.batch import MAGIC
@@ -51,23 +51,23 @@ class Batch(NamedTuple):
     state: str
 
 
-def run(asked: Asked, folder: str, name: str, is_redrive: bool) -> int:
+def run(flags: JobFlags, folder: str, name: str, is_redrive: bool) -> int:
     """List, look into one, or send; return the exit code."""
-    asked.demand_no_times("what is kept is listed and sent in all of it")
+    flags.demand_no_times("what is kept is listed and sent in all of it")
     if not folder:
         raise WrongOption("--folder is missing; name the folder of --bad quarantine:FOLDER")
     notes = list(kept(Path(folder)))
     if is_redrive:
-        return _redrive(asked, notes)
+        return _redrive(flags, notes)
     if not name:
-        asked.print_rows(COLUMNS, notes)
+        flags.print_rows(COLUMNS, notes)
         return OK
     found = [note for note in notes if note["name"] == name]
     if not found:
         raise PipelineError(f"{folder}: there is no {name} in it; without --inspect it lists what there is")
     for note in found:
         rows = [each._asdict() | {"records": len(each.records)} for each in batches(_data(note))]
-        asked.print_rows(BATCH_COLUMNS, rows)
+        flags.print_rows(BATCH_COLUMNS, rows)
     return OK
 
 
@@ -125,20 +125,20 @@ def _data(note: dict[str, Any]) -> Readable:
     return data
 
 
-def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
-    kind, _, address = asked.source.partition(":")
-    if kind != "broker" or not address or not asked.topic:
+def _redrive(flags: JobFlags, notes: list[dict[str, Any]]) -> int:
+    kind, _, address = flags.source.partition(":")
+    if kind != "broker" or not address or not flags.topic:
         raise WrongOption(
             "--redrive sends to a broker: name it by --source broker:HOST:PORT, and the topic by --topic"
         )
     addresses(address)
-    with nullcontext() if asked.dry_run else _sending(address, asked.topic) as sender:
-        counts = _sent(notes, asked.topic, sender)
+    with nullcontext() if flags.dry_run else _sending(address, flags.topic) as sender:
+        counts = _sent(notes, flags.topic, sender)
     if sender is not None:
         _warn(address, sender)
     output.print_account(
-        {"job": "deadletter", **{name: counts[name] for name in _COUNTED}, "topic": asked.topic},
-        as_json=asked.as_json,
+        {"job": "deadletter", **{name: counts[name] for name in _COUNTED}, "topic": flags.topic},
+        as_json=flags.as_json,
     )
     damaged, refused = counts["damaged"], counts["refused"]
     if damaged or refused:

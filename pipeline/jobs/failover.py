@@ -24,7 +24,7 @@ from tidelog.pipeline.files import from_segments, segments
 from tidelog.pipeline.jobs.parts import committed
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.flags import JobFlags, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
@@ -47,35 +47,35 @@ class Found(NamedTuple):
     offset: int
 
 
-def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: bool) -> int:
+def run(flags: JobFlags, group: str, target: str, max_latency: str, is_applied: bool) -> int:
     """Print where each group goes on, and commit it if that is asked for; return the exit code."""
-    _check(asked, target, is_applied)
+    _check(flags, target, is_applied)
     least_ms = duration_ms("--max-latency", max_latency) if max_latency else None
-    chosen = asked.chosen()
+    chosen = flags.chosen()
     found = scan(chosen)
-    if asked.dry_run:
-        asked.print_scan(found)
+    if flags.dry_run:
+        flags.print_scan(found)
         return OK
     wanted = _committed(chosen.place, chosen.topic, group)
     progress = Progress("failover")
     progress.say(found.words)
     demand_searchable(target, chosen.topic, from_segments.topics(chosen.place)[chosen.topic])
     # What was committed is known by now: what comes while latencies are measured is unread.
-    latencies = measured(asked, least_ms)
+    latencies = measured(flags, least_ms)
     for partition, latency_ms in sorted(latencies.items()):
         words = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
         progress.say(f"{chosen.topic}-{partition}: latency {words}")
     times = since(chosen.place, chosen.topic, wanted, latencies)
     rows = list(starts(wanted, times, looked_up(target, chosen.topic, times)))
-    asked.print_rows(COLUMNS, rows)
+    flags.print_rows(COLUMNS, rows)
     if is_applied:
         _apply(target.partition(":")[2], chosen.topic, rows)
         progress.say(f"committed {len(rows):,} offsets at {target}")
     return OK
 
 
-def _check(asked: Asked, target: str, is_applied: bool) -> None:
-    asked.folder("asked for append times and groups")
+def _check(flags: JobFlags, target: str, is_applied: bool) -> None:
+    flags.folder("asked for append times and groups")
     kind, _, where = target.partition(":")
     if kind not in ("segments", "broker") or not where:
         raise WrongOption(
@@ -85,9 +85,9 @@ def _check(asked: Asked, target: str, is_applied: bool) -> None:
         raise WrongOption(
             "--apply: only a broker keeps the offsets of groups; write --target broker:HOST:PORT"
         )
-    asked.demand_no_times("the largest latency is that of all records")
-    if asked.bad != FAIL:
-        raise WrongOption(f"--bad {asked.bad}: how late damaged records were is not known; leave it out")
+    flags.demand_no_times("the largest latency is that of all records")
+    if flags.bad != FAIL:
+        raise WrongOption(f"--bad {flags.bad}: how late damaged records were is not known; leave it out")
 
 
 def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
@@ -114,11 +114,11 @@ def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
     return found
 
 
-def measured(asked: Asked, least_ms: int | None) -> dict[int, int | None]:
+def measured(flags: JobFlags, least_ms: int | None) -> dict[int, int | None]:
     """Return the largest latency of each partition of A that has records; None where a record does not tell it."""
     from tidelog.pipeline.transforms.windows import largest_delays
 
-    rows = largest_delays(asked.read(asked.session(), READ)).collect()
+    rows = largest_delays(flags.read(flags.session(), READ)).collect()
     return {
         row["partition"]: None
         if row["unknown"]
@@ -174,7 +174,7 @@ def unread_from_ms(log: Log, offset: int) -> int | None:
                 if not entry.is_bound and segment.base_offset + entry.relative_offset <= last
             ][-1:]
 
-        if found := segments.judging(log, look):
+        if found := segments.verifying(log, look):
             return found[0]
     return None
 

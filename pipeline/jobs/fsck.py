@@ -14,35 +14,35 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts import output
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.storage.fsck import Fsck, NothingToCheck
 
 COLUMNS: Final = ("kind", "file", "position", "finding")
 
 
-def run(asked: Asked, is_deep: bool) -> int:
+def run(flags: JobFlags, is_deep: bool) -> int:
     """Print what is found; return the exit code."""
-    asked.demand_no_times("a log is checked in all of it")
-    where = asked.folder("checked")
+    flags.demand_no_times("a log is checked in all of it")
+    where = flags.folder("checked")
     place = Path(where).absolute()  # executors work in folders of their own
     folders = [
         f"{place}/{topic}-{partition}"
         for topic, partitions in from_segments.topics(where).items()
         for partition in partitions
-        if asked.topic in ("", topic)
+        if flags.topic in ("", topic)
     ]
     if not folders:
-        raise PipelineError(f"{where}: no log {f'of {asked.topic} ' * bool(asked.topic)}is in it")
-    if asked.dry_run:
+        raise PipelineError(f"{where}: no log {f'of {flags.topic} ' * bool(flags.topic)}is in it")
+    if flags.dry_run:
         sizes = from_segments.sizes(map(Path, folders))
-        output.print_account({"partitions": len(folders)} | sizes, as_json=asked.as_json)
+        output.print_account({"partitions": len(folders)} | sizes, as_json=flags.as_json)
         return OK
-    context = asked.session().sparkContext
+    context = flags.session().sparkContext
     found = context.parallelize(folders, len(folders)).flatMap(partial(checked, is_deep)).collect()
     rows = [row for row in found if row["kind"] != "looked"]
     looked = [row for row in found if row["kind"] == "looked"]
-    asked.print_rows(COLUMNS, rows)
+    flags.print_rows(COLUMNS, rows)
     damage = sum(row["kind"] != "note" for row in rows)
     log_bytes = sum(row["position"] for row in looked)
     Progress("fsck").say(f"{len(looked):,} partitions, {log_bytes:,} bytes of log: {damage:,} findings")

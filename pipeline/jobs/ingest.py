@@ -12,13 +12,12 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs import backfill
 from tidelog.pipeline.jobs.parts import delta, following, landing, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH
 
 if TYPE_CHECKING:
@@ -28,25 +27,25 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 128 << 20
 
 
-def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, max_records: int) -> int:
+def run(flags: JobFlags, out: str, form: Form, is_available_now: bool, group: str, max_records: int) -> int:
     """Write the topic until Ctrl-C, or until all is read that is there; return the exit code."""
-    table_out.demand_checkpoint(out, asked.checkpoint)
-    chosen = asked.chosen(group=group)
+    table_out.demand_checkpoint(out, flags.checkpoint)
+    chosen = flags.chosen(group=group)
     form.demand_append_time(chosen)
-    if asked.dry_run:
-        asked.print_scan(scan(chosen))
+    if flags.dry_run:
+        flags.print_scan(scan(chosen))
         return OK
     target = place("--out", out)
-    checkpoint = asked.checkpoint or target.under("_checkpoint")
+    checkpoint = flags.checkpoint or target.under("_checkpoint")
     table_out.demand_form(target, form)
     demand_no_backfill(target, chosen, form)
     most = max_records or records_a_batch(chosen)
-    frame = form.shaped(asked.stream(asked.session(), group=group, maxRecordsPerTrigger=str(most)))
+    frame = form.shaped(flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(most)))
     written = Written(target, form)
     is_whole = following.write("ingest", frame, written, target, chosen.topic, checkpoint, is_available_now)
     counts = {"rows": written.rows, "batches": written.batches}
     undecoded = {"undecoded": written.undecoded} if form.decode else {}
-    asked.print_account("ingest", counts, out=out, **undecoded)
+    flags.print_account("ingest", counts, out=out, **undecoded)
     return OK if is_whole else INTERRUPTED
 
 
@@ -99,7 +98,7 @@ def demand_no_backfill(target: Place, chosen: Options, form: Form) -> None:
 def records_a_batch(chosen: Options) -> int:
     """Return how many records a batch may have so that it is done in seconds, by the size of those that are there."""
     if chosen.kind == "broker":
-        found = from_broker.plan(chosen, Wanted(), now_ms())
+        found = from_broker.plan(chosen, now_ms())
         a_record = max((piece.record_bytes for piece in found), default=0)
     else:
         whole = scan(chosen)

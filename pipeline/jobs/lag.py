@@ -22,7 +22,7 @@ from tidelog.pipeline.jobs.parts import committed, output, report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart
 from tidelog.pipeline.jobs.parts.committed import Reads, row_of
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, RECORD
@@ -33,12 +33,12 @@ from tidelog.storage.sources import PATIENT
 COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag_s", "past_end")
 
 
-def run(asked: Asked, group: str, html: str) -> int:
+def run(flags: JobFlags, group: str, html: str) -> int:
     """Print the lag of all groups, or of one; return the exit code."""
-    asked.demand_no_times("a group is as far behind as it is now")
-    kind, _, where = asked.source.partition(":")
-    if asked.clock not in (RECORD, APPEND):
-        raise WrongOption(f"--clock: {asked.clock!r} is none of {RECORD}, {APPEND}")
+    flags.demand_no_times("a group is as far behind as it is now")
+    kind, _, where = flags.source.partition(":")
+    if flags.clock not in (RECORD, APPEND):
+        raise WrongOption(f"--clock: {flags.clock!r} is none of {RECORD}, {APPEND}")
     report.demand_place(html)
     if kind == "segments" and where and not remote.is_remote(where):
         found = committed.in_folder(Path(where), now_ms())
@@ -48,27 +48,27 @@ def run(asked: Asked, group: str, html: str) -> int:
             found = _committed_at(cluster, group)
     else:
         raise WrongOption(
-            f"--source: {remote.shown(asked.source)!r} is none; write segments:FOLDER or broker:HOST:PORT"
+            f"--source: {remote.shown(flags.source)!r} is none; write segments:FOLDER or broker:HOST:PORT"
         )
     wanted = {
         reads: offset
         for reads, offset in sorted(found.items())
-        if group in ("", reads.group) and asked.topic in ("", reads.topic)
+        if group in ("", reads.group) and flags.topic in ("", reads.topic)
     }
-    if asked.topic and not wanted:
-        _demand_topic(kind, where, asked.topic)
-    if asked.dry_run:
+    if flags.topic and not wanted:
+        _demand_topic(kind, where, flags.topic)
+    if flags.dry_run:
         counts = {"groups": len({reads.group for reads in wanted}), "rows": len(wanted)}
         sizes = committed.sizes(Path(where)) if kind == "segments" else {}
-        output.print_account(counts | sizes, as_json=asked.as_json)
+        output.print_account(counts | sizes, as_json=flags.as_json)
         return OK
     if group and not wanted:
-        raise PipelineError(f"group {group} has committed nothing{f' of {asked.topic}' * bool(asked.topic)}")
+        raise PipelineError(f"group {group} has committed nothing{f' of {flags.topic}' * bool(flags.topic)}")
     if kind == "segments":
-        rows = list(in_folder(Path(where), wanted, asked.clock, now_ms()))
+        rows = list(in_folder(Path(where), wanted, flags.clock, now_ms()))
     else:
-        rows = list(at_broker(where, wanted, asked.clock, now_ms()))
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+        rows = list(at_broker(where, wanted, flags.clock, now_ms()))
+    output.print_rows(COLUMNS, rows, as_json=flags.as_json)
     _warn(rows)
     if html:
         report.write(html, "Lag of groups", COLUMNS, rows, _charts(rows))
@@ -133,10 +133,10 @@ def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int)
             "--clock append: a broker does not tell when records were appended; read --source segments:FOLDER"
         )
     with connected(address) as cluster:
-        asked = {Partition(reads.topic, reads.partition) for reads in wanted}
-        found = cluster.topics(sorted({key.topic for key in asked})) if asked else []
+        named = {Partition(reads.topic, reads.partition) for reads in wanted}
+        found = cluster.topics(sorted({key.topic for key in named})) if named else []
         there = {Partition(topic.name, each.partition_index) for topic in found for each in topic.partitions}
-        known = bounds(cluster, sorted(asked & there))
+        known = bounds(cluster, sorted(named & there))
         ends = {key: end for key, (_, end) in known.items()}
         for _, of_group in groupby(wanted, key=lambda reads: reads.group):
             keys = {Partition(reads.topic, reads.partition): reads for reads in of_group}

@@ -16,7 +16,7 @@ from tidelog.client.offsets import LATEST, offsets_of
 from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts.exit_codes import OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
@@ -34,18 +34,21 @@ _STAMPS: Final = "message.timestamp.type"
 
 
 def run(
-    asked: Asked, target: str, target_topic: str, rate: int, is_resumed: bool, keep_partition: bool
+    flags: JobFlags, target: str, target_topic: str, rate: int, is_resumed: bool, keep_partition: bool
 ) -> int:
     """Send the range; return the exit code."""
-    chosen = asked.chosen()
+    chosen = flags.chosen()
     found = scan(chosen)
-    if asked.dry_run:
-        asked.print_scan(found)
+    if flags.dry_run:
+        flags.print_scan(found)
         return OK
-    address = address_of(asked, target)
+    address = address_of(flags, target)
     if not target_topic:
         raise WrongOption("--target-topic is missing; name the topic that is written to")
-    sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].heads(chosen, now_ms()).topic_id
+    sent, topic_id = (
+        _counter(address, target_topic),
+        KINDS[chosen.kind].topic_offsets(chosen, now_ms()).topic_id,
+    )
     progress = Progress("replay")
     progress.say(found.words)
     options = {
@@ -55,7 +58,7 @@ def run(
         "resume": str(is_resumed).lower(),
         **({"maxRecordsPerSecond": str(rate)} if rate else {}),
     }
-    frame = in_order(asked.read(asked.session(), COLUMNS))
+    frame = in_order(flags.read(flags.session(), COLUMNS))
     with tempfile.TemporaryDirectory(prefix="tidelog-") as folder:
         report = Path(folder, "report")
         try:
@@ -66,13 +69,13 @@ def run(
             raise
         counts = json.loads(report.read_text())
     done = {"rows": counts["written"], "left_out": counts["left_out"]}
-    asked.print_account("replay", done, topic=target_topic)
+    flags.print_account("replay", done, topic=target_topic)
     return OK
 
 
-def address_of(asked: Asked, target: str) -> str:
+def address_of(flags: JobFlags, target: str) -> str:
     """Return HOST:PORT of the broker that is written to: that of the source, where none is named."""
-    kind, _, address = (target or asked.source).partition(":")
+    kind, _, address = (target or flags.source).partition(":")
     if kind != "broker" or not address:
         raise WrongOption(
             f"--target: {target or 'it is missing'}; write broker:HOST:PORT, only a broker appends"

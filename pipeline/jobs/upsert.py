@@ -12,7 +12,7 @@ from pyarrow import dataset
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs.parts import delta, following, landing, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, Form
@@ -25,26 +25,26 @@ _SAME: Final = "t.partition = s.partition AND t.key = s.key"
 _LATER: Final = "s.offset > t.offset"
 
 
-def run(asked: Asked, out: str, is_available_now: bool, group: str, max_records: int) -> int:
+def run(flags: JobFlags, out: str, is_available_now: bool, group: str, max_records: int) -> int:
     """Keep the table until Ctrl-C, or until all is read that is there; return the exit code."""
-    asked.demand_no_times("the latest value of a key may lie outside of them")
-    table_out.demand_checkpoint(out, asked.checkpoint)
-    chosen = asked.chosen(group=group)
-    if asked.dry_run:
-        asked.print_scan(scan(chosen))
+    flags.demand_no_times("the latest value of a key may lie outside of them")
+    table_out.demand_checkpoint(out, flags.checkpoint)
+    chosen = flags.chosen(group=group)
+    if flags.dry_run:
+        flags.print_scan(scan(chosen))
         return OK
     target = place("--out", out)
-    checkpoint = asked.checkpoint or target.under("_checkpoint")
+    checkpoint = flags.checkpoint or target.under("_checkpoint")
     table_out.demand_form(target, Form(DELTA))
     if delta.is_table(target) and not table_out.is_claimed(target, chosen.topic):
         raise PipelineError(
             f"{target.uri} has a table that is none of topic {chosen.topic} by upsert; name another --out"
         )
-    frame = asked.stream(asked.session(), group=group, maxRecordsPerTrigger=str(max_records))
+    frame = flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(max_records))
     kept = Kept(target)
     is_whole = following.write("upsert", frame, kept, target, chosen.topic, checkpoint, is_available_now)
     counts = {"keys": kept.keys, "tombstones": kept.tombstones, "batches": kept.batches}
-    asked.print_account("upsert", counts, out=out)
+    flags.print_account("upsert", counts, out=out)
     return OK if is_whole else INTERRUPTED
 
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.types import StructType
 
 from tidelog.config.nearest import nearest
+from tidelog.pipeline.brokers.connected import addresses
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.options import count, named
 
@@ -21,7 +22,7 @@ COLUMNS: Final = {
     "topic": ("string",),
     ORIGIN: ("string",),
 }
-_NAMES: Final = ("target", "source", "topic", "maxRecordsPerSecond", "machines", "resume", "job", "report")
+_NAMES: Final = ("target", "topic", "maxRecordsPerSecond", "resume", "job", "report")
 # What Spark lays among the options of a stream.
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 
@@ -31,7 +32,7 @@ class WriteOptions(NamedTuple):
 
     address: str  # HOST:PORT
     topic: str | None = None  # None: each row says it
-    records_per_second: float | None = None  # on one machine
+    records_per_second: int | None = None  # on one machine
     resume: bool = False
     job: str = "sink"
     report: str = ""  # a file that a write of a frame, once done, says in what it wrote
@@ -41,18 +42,13 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
     """Return what was asked for; WrongOption says what cannot be understood."""
     ours = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
     given = named(ours, _NAMES, " in writing")
-    rate, machines = count(given, "maxRecordsPerSecond"), count(given, "machines")
-    if machines is not None and rate is None:
-        raise WrongOption(
-            "option machines: it divides maxRecordsPerSecond among machines, and that is missing"
-        )
     resume = given.get("resume", "false").lower()
     if resume not in ("true", "false"):
         raise WrongOption(f"option resume: {given['resume']!r} is neither true nor false")
     return WriteOptions(
-        _address(given),
+        _address(given.get("target")),
         given.get("topic") or None,
-        None if rate is None else rate / (machines or 1),
+        count(given, "maxRecordsPerSecond"),
         resume == "true",
         given.get("job") or "sink",
         given.get("report", ""),
@@ -94,17 +90,9 @@ def checked(schema: StructType, options: WriteOptions) -> None:
         )
 
 
-def _address(given: Mapping[str, str]) -> str:
-    both = {given[name] for name in ("target", "source") if name in given}
-    if len(both) > 1:
-        raise WrongOption(
-            f"option target: it is {given['target']!r}, and source, its other name, {given['source']!r}"
-        )
-    name = "source" if "source" in given and "target" not in given else "target"
-    kind, _, address = "".join(both).partition(":")
-    host, _, port = address.rpartition(":")
-    if kind != "broker" or not host or not port.isdecimal():
-        raise WrongOption(
-            f"option {name}: {given.get(name)!r} is none; write broker:HOST:PORT, only a broker appends"
-        )
+def _address(target: str | None) -> str:
+    kind, _, address = (target or "").partition(":")
+    if kind != "broker" or not address:
+        raise WrongOption(f"option target: {target!r} is none; write broker:HOST:PORT, only a broker appends")
+    addresses(address)
     return address

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.pipeline.jobs import Here
 from tests.support.broker import Broker
 from tests.support.java import jars, needs_java
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 
 CONNECTOR = Path(__file__).with_name(
     "connector"
@@ -55,6 +56,16 @@ def target_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """What follows a bucket's name in its URI, in an object store of this process."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"?endpoint_override={host}:{port}&scheme=http&allow_bucket_creation=true&region=us-east-1"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the tests of a module. It keeps records of years ago."""
     with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
@@ -77,5 +88,5 @@ def topic(request: pytest.FixtureRequest) -> str:
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     """Run jobs without Spark."""
     made = Here()
-    monkeypatch.setattr(Asked, "session", lambda _: made)
+    monkeypatch.setattr(JobFlags, "session", lambda _: made)
     return made

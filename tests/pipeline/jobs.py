@@ -11,8 +11,10 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline import commands
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options, parse
-from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.tables import TABLES
+from tidelog.pipeline.tables import RECORDS
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.messages import OffsetCommitValue
+from tidelog.protocol.records.build import Record, build_batch
 
 # Out of order, by half a second in seven.
 TIMES = [[NOW + batch * 100 + each * 3 - batch % 7 * 500 for each in range(10)] for batch in range(40)]
@@ -46,6 +48,22 @@ def run(capsys: pytest.CaptureFixture[str], line: str = "", *arguments: str) -> 
     return Ran(status, captured.out, captured.err)
 
 
+def commit_offsets(
+    folder: Path, partition: int, *commits: tuple[str, str, int, int | None], **options: Any
+) -> None:
+    """Append to the topic of committed offsets: group, topic, partition, offset; None takes one back."""
+    log = open_log(folder / f"__consumer_offsets-{partition}")
+    made = []
+    for number, (group, topic, of, offset) in enumerate(commits):
+        value = None
+        if offset is not None:
+            commit = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
+            value = records.offset_value(commit)
+        made.append(Record(number, NOW, records.offset_key(group, topic, of), value))
+    log.append(bytearray(build_batch(made, **options)), NOW)
+    log.close()
+
+
 def told(times: list[list[int]], first: int, end: int) -> list[tuple[int, int]]:
     """Return offset and time of each record of a range, by looking at each."""
     found = enumerate(at for batch in times for at in batch)
@@ -58,15 +76,13 @@ def chosen_of(place: object, **options: Any) -> Options:
     return parse(given | {name: str(value) for name, value in options.items()}, NOW)
 
 
-def rows_of(
-    place: object, names: Sequence[str] = (), wanted: Wanted | None = None, **options: Any
-) -> list[dict[str, Any]]:
+def rows_of(place: object, names: Sequence[str] = (), **options: Any) -> list[dict[str, Any]]:
     """Return the rows that the source reads of topic `t` from files."""
     chosen = chosen_of(place, **options)
     return [
         row
-        for piece in from_segments.plan(chosen, wanted or Wanted(), NOW)
-        for rows in from_segments.rows(piece, names or TABLES[chosen.table].names, chosen)
+        for piece in from_segments.plan(chosen, NOW)
+        for rows in from_segments.rows(piece, names or RECORDS.names, chosen)
         for row in rows.to_pylist()
     ]
 

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crc32c import crc32c
-from moto.server import ThreadedMotoServer
 
 from tests.pipeline.jobs import TIMES, Here, Ran, a_topic, rows_of, run
 from tests.support.logs import NOW, fill, open_log
@@ -513,15 +511,6 @@ def test_files_are_on_disk_before_the_manifest_that_names_them(
     assert names_of(manifest(out)) < set(synced)
     last = len(synced) - 1 - synced[::-1].index("manifest.json")
     assert all(synced.index(name) < last for name in names_of(manifest(out)))
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"?endpoint_override={host}:{port}&scheme=http&allow_bucket_creation=true&region=us-east-1"
-    server.stop()
 
 
 @pytest.mark.slow

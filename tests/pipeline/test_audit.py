@@ -22,7 +22,7 @@ from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts import tiers
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.tables import RECORDS
 
@@ -209,7 +209,7 @@ def test_what_the_source_gains_meanwhile_is_neither_missing_nor_extra(
     a_topic(tmp_path / "data", partitions=1)
     for name in ("as it was", "ahead"):
         shutil.copytree(tmp_path / "data", tmp_path / name)
-    heads = from_segments.heads
+    topic_offsets = from_segments.topic_offsets
 
     def grow(folder: Path, batches: int) -> None:
         log = open_log(folder / "t-0", segment_bytes=3000)
@@ -217,12 +217,12 @@ def test_what_the_source_gains_meanwhile_is_neither_missing_nor_extra(
         log.close()
 
     def and_then_grow(*arguments: Any) -> Any:
-        found = heads(*arguments)
+        found = topic_offsets(*arguments)
         grow(tmp_path / "data", 3)
         grow(tmp_path / "ahead", 6)
         return found
 
-    monkeypatch.setattr(from_segments, "heads", and_then_grow)
+    monkeypatch.setattr(from_segments, "topic_offsets", and_then_grow)
     tiers = [f"segments:{tmp_path}/{name}" for name in ("as it was", "ahead")]
     ran = audit(capsys, tmp_path / "data", "--against", tiers[0], "--against", tiers[1])
     assert ran.status == 0, ran.err
@@ -272,10 +272,10 @@ def test_a_tier_that_is_none(capsys: Captured, tmp_path: Path, word: str, status
 
 @pytest.mark.parametrize(("bad", "kept"), [("skip", "skip"), ("quarantine:q", "quarantine:q/against-2")])
 def test_what_is_damaged_of_a_tier_is_kept_apart(bad: str, kept: str) -> None:
-    asked = Asked(source="segments:a", topic="t", bad=bad)
+    asked = JobFlags(source="segments:a", topic="t", bad=bad)
     table, log = tiers.named(asked, ["delta:a", "segments:b"])
-    assert (table.name, table.asked) == ("delta:a", asked)
-    assert (log.name, log.asked.source, log.asked.bad) == ("segments:b", "segments:b", kept)
+    assert (table.name, table.flags) == ("delta:a", asked)
+    assert (log.name, log.flags.source, log.flags.bad) == ("segments:b", "segments:b", kept)
     assert tiers.source(asked).name == "segments:a"
     assert tiers.named(asked, ["parquet:s3://key:secret@b/c?x=y"])[0].name == "parquet:s3://b/c"
 

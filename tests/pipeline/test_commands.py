@@ -13,7 +13,7 @@ from tidelog.cli import pipeline as cli_pipeline
 from tidelog.cli.errors import CommandError
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts import failures
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 
 JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]
@@ -188,13 +188,13 @@ def test_no_job_is_the_help_and_an_unknown_one_an_error(capsys: Captured) -> Non
 
 
 def test_times_are_fixed_when_the_job_begins() -> None:
-    asked = Asked(source="segments:d", topic="t", from_time="2 hours ago", to_time="now").fixed(NOW)
+    asked = JobFlags(source="segments:d", topic="t", from_time="2 hours ago", to_time="now").fixed(NOW)
     later = asked.chosen()
     assert (later.from_ms, later.to_ms) == (NOW - 7_200_000, NOW)
-    assert dict(asked.as_told) == {"from": "2 hours ago", "to": "now"}  # a stream goes by when it began
+    assert dict(asked.given_times) == {"from": "2 hours ago", "to": "now"}  # a stream goes by when it began
     assert asked.options(partitions="1")["partitions"] == "1"
     assert "bad" in asked.options()
-    assert "from" not in Asked(source="segments:d", topic="t").options()
+    assert "from" not in JobFlags(source="segments:d", topic="t").options()
 
 
 def test_what_is_said_of_an_error() -> None:
@@ -229,10 +229,10 @@ def test_a_bug_is_seen_whole_and_ctrl_c_has_its_code(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raising(error: BaseException) -> None:
-        def broken(self: Asked, now_ms: int) -> Asked:
+        def broken(self: JobFlags, now_ms: int) -> JobFlags:
             raise error
 
-        monkeypatch.setattr(Asked, "fixed", broken)
+        monkeypatch.setattr(JobFlags, "fixed", broken)
 
     raising(KeyError("a bug"))
     with pytest.raises(KeyError):

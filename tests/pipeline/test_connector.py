@@ -19,9 +19,14 @@ def topic(request: pytest.FixtureRequest) -> str:
     return unique_topic(request.node.originalname)
 
 
-@pytest.fixture
-def filled(target_broker: Broker, topic: str) -> str:
-    """A topic of two partitions with 50 records each, one a second; the second partition's are ten seconds later."""
+@pytest.fixture(scope="module")
+def filled(target_broker: Broker) -> str:
+    """A topic that tests only read."""
+    return fill(target_broker, unique_topic("connector"))
+
+
+def fill(target_broker: Broker, topic: str) -> str:
+    """Make two partitions with 50 records each, one a second; the second partition's are ten seconds later."""
     topics.make(target_broker, topic, 2)
     producer = KafkaProducer(bootstrap_servers=target_broker.address)
     for i in range(100):
@@ -52,16 +57,13 @@ def headers_of(headers: Any) -> list[tuple[str, bytes | None]]:
     return [(one.key, bytes(one.value)) for one in headers or ()]
 
 
-def test_batch_reads_everything(spark: Any, target_broker: Broker, filled: str) -> None:
+def test_batch_reads_everything_in_as_many_tasks_as_are_asked_for(
+    spark: Any, target_broker: Broker, filled: str
+) -> None:
     found = read(spark, target_broker, filled)
     assert len(found) == 100
     assert found == topics.read(target_broker, filled)
     assert read(spark, target_broker, filled, minPartitions="7") == found
-
-
-def test_batch_reads_in_as_many_tasks_as_are_asked_for(
-    spark: Any, target_broker: Broker, filled: str
-) -> None:
     options = {"kafka.bootstrap.servers": target_broker.address, "subscribe": filled}
     frame = spark.read.format("kafka").options(**options)
     assert frame.load().rdd.getNumPartitions() == 2
@@ -133,8 +135,9 @@ def test_batch_writes(spark: Any, target_broker: Broker, topic: str) -> None:
         assert one.partition == int(number) % 2
 
 
-def test_a_stream_from_topic_to_topic(spark: Any, target_broker: Broker, filled: str, tmp_path: Path) -> None:
+def test_a_stream_from_topic_to_topic(spark: Any, target_broker: Broker, topic: str, tmp_path: Path) -> None:
     """Read and written by the connector, in small batches, and gone on with behind its checkpoint."""
+    filled = fill(target_broker, topic)
     copy = topics.make(target_broker, filled + "-copy", 2)
     at = {"kafka.bootstrap.servers": target_broker.address}
     starts = {"startingTimestamp": str(NOW + 10_000), "maxOffsetsPerTrigger": "30"}

@@ -13,7 +13,7 @@ from tests.pipeline.jobs import run
 from tests.support.broker import wait_until
 from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.parts import ctrl_c
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 
 
 def pressed() -> None:
@@ -41,14 +41,14 @@ class Context:
         self.is_done.set()
 
 
-def heard() -> ctrl_c.CtrlC:
-    found = ctrl_c.heard()
+def installed() -> ctrl_c.CtrlC:
+    found = ctrl_c.installed()
     assert found is not None
     return found
 
 
 def job(*steps: Callable[[], Any]) -> None:
-    with ctrl_c.taken():
+    with ctrl_c.handled():
         for step in steps:
             step()
 
@@ -58,7 +58,7 @@ def test_between_calls_to_spark_it_ends_at_once_and_others_hear_it_again() -> No
     with pytest.raises(KeyboardInterrupt):
         job(pressed)
     assert signal.getsignal(signal.SIGINT) is before
-    assert ctrl_c.heard() is None
+    assert ctrl_c.installed() is None
 
 
 def test_a_call_to_spark_is_left_to_end_by_its_jobs_being_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_call_to_spark_is_left_to_end_by_its_jobs_being_cancelled(monkeypatch:
 
     spark: Any = SimpleNamespace(sparkContext=context)
     with pytest.raises(KeyboardInterrupt) as raised:
-        job(lambda: heard().hear(spark), lambda: in_spark(call))
+        job(lambda: installed().install(spark), lambda: in_spark(call))
     assert raised.value.__suppress_context__
     assert context.cancelled >= 2
 
@@ -80,7 +80,7 @@ def test_a_call_to_spark_is_left_to_end_by_its_jobs_being_cancelled(monkeypatch:
 def test_a_second_one_ends_at_once_and_an_error_is_one_where_nobody_asked() -> None:
     with pytest.raises(KeyboardInterrupt):
         job(lambda: in_spark(pressed), lambda: in_spark(pressed))
-    with pytest.raises(OSError, match="by itself"), ctrl_c.taken():
+    with pytest.raises(OSError, match="by itself"), ctrl_c.handled():
         raise OSError("by itself")
 
 
@@ -88,27 +88,27 @@ def test_while_a_session_is_made_it_ends_behind_that() -> None:
     spark: Any = SimpleNamespace(sparkContext=Context())
 
     def session() -> None:
-        mine = heard()
+        mine = installed()
         in_spark(pressed)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as Spark's context does
-        mine.hear(spark)
+        mine.install(spark)
 
     with pytest.raises(KeyboardInterrupt):
         job(session)
 
 
-def test_in_the_background_and_in_other_threads_nothing_is_heard() -> None:
+def test_in_the_background_and_in_other_threads_nothing_is_handled() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with ctrl_c.taken():
-            assert ctrl_c.heard() is None
+        with ctrl_c.handled():
+            assert ctrl_c.installed() is None
     finally:
         signal.signal(signal.SIGINT, before)
     told: list[Any] = []
 
     def other() -> None:
-        with ctrl_c.taken():
-            told.append(ctrl_c.heard())
+        with ctrl_c.handled():
+            told.append(ctrl_c.installed())
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -124,7 +124,7 @@ def test_a_job_says_so_in_a_line(
 ) -> None:
     """Spark's own words of it, and those of the client of its Java, are not seen."""
 
-    def job(asked: Asked, *_: Any) -> int:
+    def job(asked: JobFlags, *_: Any) -> int:
         made = asked.session()
         tracker = made.sparkContext.statusTracker()
 

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from tests.pipeline import topics
-from tests.pipeline.jobs import Ran, run
+from tests.pipeline.jobs import Ran, commit_offsets, run
 from tests.support.broker import Broker
 from tests.support.logs import NOW, fill, open_log
 from tests.support.workload import unique_topic
@@ -18,9 +18,6 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs import failover
 from tidelog.pipeline.jobs.failover import BY_TIME, START, Found
 from tidelog.pipeline.jobs.parts.committed import Reads
-from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.messages import OffsetCommitValue
-from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.layout import LOG_STARTS
@@ -170,8 +167,6 @@ def test_an_append_time_that_is_lost_among_others(tmp_path: Path) -> None:
         at
         for at in range(HEADER_BYTES, len(entries), 16)
         if entries[at : at + 8] == appended[number].to_bytes(8, "big")
-        for at in range(HEADER_BYTES, len(entries), 16)
-        if entries[at : at + 8] == appended[number].to_bytes(8, "big")
     )
     entries[at + 3] ^= 1
     index.write_bytes(entries)
@@ -200,16 +195,6 @@ def test_rows_by_group_and_partition() -> None:
     ]
 
 
-def commit(data: Path, *said: tuple[str, str, int, int]) -> None:
-    log = open_log(data / "__consumer_offsets-0")
-    made = []
-    for number, (group, topic, partition, offset) in enumerate(said):
-        value = records.offset_value(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW))
-        made.append(Record(number, NOW, records.offset_key(group, topic, partition), value))
-    log.append(bytearray(build_batch(made)), NOW)
-    log.close()
-
-
 def job(capsys: Captured, folder: Path, *more: str, target: str = "") -> Ran:
     flags = ("--source", f"segments:{folder}/a", "--topic", "t", "--json")
     return run(capsys, "failover", *flags, "--target", target or f"segments:{folder}/b", *more)
@@ -217,7 +202,7 @@ def job(capsys: Captured, folder: Path, *more: str, target: str = "") -> Ran:
 
 def test_the_job_on_two_folders(spark: Any, capsys: Captured, tmp_path: Path) -> None:
     pair = a_pair(tmp_path, 4, 600)
-    commit(tmp_path / "a", ("g0", "t", 0, 300), ("g1", "t", 0, 599), ("g1", "u", 0, 4))
+    commit_offsets(tmp_path / "a", 0, ("g0", "t", 0, 300), ("g1", "t", 0, 599), ("g1", "u", 0, 4))
     ran = job(capsys, tmp_path)
     assert ran.status == 0, ran.err
     assert ran.rows == list(started(pair, reads([300, 599])).values())
@@ -269,7 +254,7 @@ def test_the_job_on_a_broker_commits_what_it_shows(
             fill(log, [[at]], now_ms=NOW + number * 100 + 50)
         log.close()
     group = f"group-of-{topic}"
-    commit(tmp_path / "a", (group, topic, 0, 120), (group, topic, 1, 120))
+    commit_offsets(tmp_path / "a", 0, (group, topic, 0, 120), (group, topic, 1, 120))
     flags = ("--source", f"segments:{tmp_path}/a", "--topic", topic, "--json")
     target = ("--target", f"broker:{target_broker.address}")
     latency = max(NOW + number * 100 + 50 - at for number, at in enumerate(created))
@@ -349,6 +334,6 @@ def test_other_partitions_than_on_a_are_refused(capsys: Captured, tmp_path: Path
     said = r"it has partitions \[0, 1\] of t, and A has \[0\]"
     with pytest.raises(PipelineError, match=said):
         failover.demand_searchable(f"segments:{tmp_path}/b", "t", [0])
-    commit(tmp_path / "a", ("g", "t", 3, 1))
+    commit_offsets(tmp_path / "a", 0, ("g", "t", 3, 1))
     ran = job(capsys, tmp_path)
     assert (ran.status, "group g has read t-3, which is not there any more" in ran.err) == (1, True)

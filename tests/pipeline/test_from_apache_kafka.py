@@ -17,7 +17,6 @@ from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.pushdown import Wanted
 
 pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e, pytest.mark.slow]
 
@@ -96,11 +95,11 @@ def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
     with pytest.raises(PipelineError, match=rf"there is no topic {topic}s; did you mean {topic}\?"):
         read(chosen(kafka, topic + "s"))
     asked = chosen(kafka, topic)
-    (piece,) = from_broker.plan(asked, Wanted(), NOW)
+    (piece,) = from_broker.plan(asked, NOW)
     delete_before(client, topic, 7)
     with pytest.raises(PipelineError, match=rf"{topic}-0@0: retention has deleted offsets 0 to 6"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
-    (piece,) = from_broker.plan(asked, Wanted(), NOW)
+    (piece,) = from_broker.plan(asked, NOW)
     remake(client, topic)
     wait_until_served(client, topic)
     with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and made anew"):

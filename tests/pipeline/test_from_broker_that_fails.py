@@ -26,7 +26,6 @@ from tidelog.pipeline import decode, options
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import DamagedLog, PipelineError
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import response_encoder
 from tidelog.protocol.messages.fetch import FETCH as FETCH_API
@@ -50,7 +49,7 @@ def spoiled(data: bytes) -> bytes:
 
 def offsets_read(fake: Fake, **given: str) -> list[int]:
     asked = options.parse({"source": f"broker:{fake.address}", "topic": "t", **given}, NOW)
-    pieces = from_broker.plan(asked, Wanted(), NOW)
+    pieces = from_broker.plan(asked, NOW)
     return [
         number
         for piece in pieces

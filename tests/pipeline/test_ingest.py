@@ -208,9 +208,9 @@ def test_what_is_wrong_is_said_before_spark_starts(
     status: int,
     said: str,
 ) -> None:
-    from tidelog.pipeline.jobs.parts.flags import Asked
+    from tidelog.pipeline.jobs.parts.flags import JobFlags
 
-    monkeypatch.setattr(Asked, "session", None)
+    monkeypatch.setattr(JobFlags, "session", None)
     common = [
         "--source",
         source_of(broker, "broker"),

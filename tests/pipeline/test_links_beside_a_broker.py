@@ -12,7 +12,6 @@ from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import parse
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from tidelog.storage import pins
 
@@ -22,9 +21,8 @@ PLANNER = f"""
 import sys
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import parse
-from tidelog.pipeline.pushdown import Wanted
 chosen = parse({{"source": "segments:" + sys.argv[1], "topic": "t"}}, {NOW})
-from_segments.plan(chosen, Wanted(), {NOW})
+from_segments.plan(chosen, {NOW})
 print("planned", flush=True)
 sys.stdin.read()
 """
@@ -68,7 +66,7 @@ def test_a_broker_counts_the_deleted_segments_that_links_keep(tmp_path: Path) ->
         filled(broker, **{"file.delete.delay.ms": "0"})
         whole = size_of(broker)
         chosen = parse({"source": f"segments:{tmp_path}/data", "topic": "t"}, NOW)
-        pieces = from_segments.plan(chosen, Wanted(), NOW)
+        pieces = from_segments.plan(chosen, NOW)
         first = tmp_path / "data" / "t-0" / f"{0:020d}.log"
         with RawClient(broker) as client:
             delete_before(client, "t", 3)

@@ -20,19 +20,16 @@ def test_all_of_them_by_names_in_any_case_as_spark_hands_them_over() -> None:
     given = {
         "SOURCE": "broker:127.0.0.1:9092",
         "topic": "orders",
-        "table": "records",
         "clock": "append",
         "from": "2023-11-14T22:13:20Z",
         "to": "1700000001500",
         "bad": "quarantine:/q:1",
         "partitions": "0, 2,2",
-        "maxrecords": "0",
-        "taskBytes": "1",
-        "pushdown": "true",
+        "taskbytes": "1",
     }
     assert parse(given, NOW) == Options(
-        "broker", "127.0.0.1:9092", "orders", "records", "append", NOW, NOW + 1500, "quarantine", "/q:1",
-        frozenset({0, 2}), 0, 1, pushdown=True,
+        "broker", "127.0.0.1:9092", "orders", "append", NOW, NOW + 1500, "quarantine", "/q:1",
+        frozenset({0, 2}), 1,
     )  # fmt: skip
 
 
@@ -65,8 +62,7 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
         ({"source": "files:/x"}, "option source: 'files:/x' is none"),
         ({"source": "segments:"}, "option source: 'segments:' is none"),
         ({"topic": ""}, 'option topic: it is missing; write .option("topic", "NAME")'),
-        ({"tabel": "records"}, "option tabel: there is none of this name"),
-        ({"table": "recordz"}, "option table: 'recordz' is none of records, batches, segments"),
+        ({"topics": "t"}, "option topics: there is none of this name"),
         ({"clock": "wall"}, "option clock: 'wall' is none of record, append"),
         ({"bad": "ignore"}, "option bad: 'ignore' is none of fail, skip and quarantine:FOLDER"),
         ({"bad": "quarantine:"}, "option bad: 'quarantine:' is none"),
@@ -77,13 +73,11 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
             "option partitions: '\N{ARABIC-INDIC DIGIT THREE}' is no list of numbers",
         ),
         (
-            {"maxRecords": "\N{ARABIC-INDIC DIGIT THREE}"},
-            "option maxRecords: '\N{ARABIC-INDIC DIGIT THREE}' is no number",
+            {"taskBytes": "\N{ARABIC-INDIC DIGIT THREE}"},
+            "option taskBytes: '\N{ARABIC-INDIC DIGIT THREE}' is no number",
         ),
         ({"partitions": ""}, "option partitions: '' is no list of numbers"),
-        ({"maxRecords": "-1"}, "option maxRecords: '-1' is no number from 0 on"),
-        ({"maxRecords": "many"}, "option maxRecords: 'many' is no number from 0 on"),
-        ({"pushdown": "yes"}, "option pushdown: 'yes' is none of false, true"),
+        ({"taskBytes": "many"}, "option taskBytes: 'many' is no number from 1 on"),
         ({"taskBytes": "0"}, "option taskBytes: '0' is no number from 1 on"),
         ({"from": "yesterdayish"}, "option from: "),
         ({"to": "14/11/2023"}, "option to: "),

@@ -1,33 +1,21 @@
 """A data folder in an object store: the same rows as those of the folder that was copied there."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-from tests.pipeline.jobs import chosen_of, rows_of
+from tests.pipeline.jobs import chosen_of
+from tests.pipeline.jobs import rows_of as read
 from tests.support.logs import NOW, batch, open_log
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, remote
-from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.layout import LOG_STARTS
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    """The URI of a bucket, but for its name, in a store of this process."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"?endpoint_override={host}:{port}&scheme=http&allow_bucket_creation=true&region=us-east-1"
-    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +47,6 @@ def put(data: Path, store: str, bucket: str) -> str:
     return root
 
 
-def read(place: object, wanted: Wanted | None = None, **options: Any) -> list[dict[str, Any]]:
-    return rows_of(place, wanted=wanted, **options)
-
-
 def test_rows_are_those_of_the_folder_by_every_way_to_ask(data: Path, root: str) -> None:
     assert len(read(root)) == 120 + 120 - 33
     for options in (
@@ -71,17 +55,6 @@ def test_rows_are_those_of_the_folder_by_every_way_to_ask(data: Path, root: str)
         {"from": NOW + 100, "to": NOW + 250, "clock": "append", "partitions": "1"},
     ):
         assert read(root, **options) == read(str(data), **options) != []
-    some = Wanted(offset=Bounds(50, 60))
-    assert read(root, some) == read(str(data), some) != []
-
-
-def test_batches_and_segments_are_listed_too(data: Path, root: str) -> None:
-    for table in ("batches", "segments"):
-        there, here = read(root, table=table), read(str(data), table=table)
-        assert [row | {"file": ""} for row in there] == [row | {"file": ""} for row in here] != []
-        assert not any("secret" in row["file"] for row in there)
-        files = [f"s3://whole/a/prefix/{Path(row['file']).relative_to(data)}" for row in here]
-        assert [row["file"] for row in there] == files
 
 
 def test_a_range_reads_little_of_the_logs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +80,7 @@ def test_a_plan_fetches_each_file_once(root: str, monkeypatch: pytest.MonkeyPatc
         fetch(root, folder, *more)
 
     monkeypatch.setattr(remote, "fetch", noted)
-    way(chosen_of(root), Wanted(), NOW)
+    way(chosen_of(root), NOW)
     assert fetched == ["", "t-0", "t-1"]
 
 
@@ -143,7 +116,7 @@ def test_what_is_not_there_is_said_without_secrets(root: str, store: str) -> Non
 def test_what_goes_while_it_is_read_is_said(data: Path, store: str) -> None:
     root = put(data, store, "gone")
     chosen = chosen_of(root)
-    pieces = from_segments.plan(chosen, Wanted(), NOW)
+    pieces = from_segments.plan(chosen, NOW)
     there, path = fs.FileSystem.from_uri(root)
     there.delete_dir(f"{path}/t-0")
     with pytest.raises(

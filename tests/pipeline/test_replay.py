@@ -11,7 +11,7 @@ from tests.support.broker import Broker
 from tests.support.logs import NOW, open_log
 from tests.support.workload import unique_topic
 from tidelog.pipeline.jobs import replay
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.options import parse
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import layout
@@ -154,7 +154,7 @@ def test_a_record_that_cannot_be_written_fails_and_is_named(
 def test_what_cannot_be_replayed_is_said_before_spark_starts(
     capsys: Captured, tmp_path: Path, target_broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Asked, "session", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr(JobFlags, "session", lambda _: pytest.fail("Spark was started"))
     data = a_topic(tmp_path, partitions=1)
     assert "no topic nowhere" in replayed(capsys, data, target_broker, "nowhere").err
     stamps = topics.make(target_broker, topic, message_timestamp_type="LogAppendTime")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.jobs import TIMES, a_topic, run
-from tests.support.logs import NOW, open_log
+from tests.pipeline.jobs import TIMES, a_topic, commit_offsets, run
+from tests.support.logs import NOW
 from tidelog.config import times
 from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.parts import report
@@ -84,27 +84,15 @@ def test_records_without_a_time_of_their_own(spark: Any) -> None:
     assert len(row["histogram"]) == len(windows.STEPS_MS) + 1
 
 
-def commit(folder: Path, partition: int, *said: tuple[str, str, int, int | None], **options: Any) -> None:
-    """Append offsets to the topic of groups: group, topic, partition, offset or None to take it back."""
-    log = open_log(folder / f"__consumer_offsets-{partition}")
-    made = []
-    for number, (group, topic, of, offset) in enumerate(said):
-        value = (
-            None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
-        )
-        told = None if value is None else records.offset_value(value)
-        made.append(Record(number, NOW, records.offset_key(group, topic, of), told))
-    log.append(bytearray(build_batch(made, **options)), NOW)
-    log.close()
-
-
 def test_lag_in_records_and_in_time(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_topic(tmp_path / "data", partitions=1)
-    commit(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
-    commit(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
-    commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416))
+    commit_offsets(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
+    commit_offsets(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
+    commit_offsets(
+        tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416)
+    )
     monkeypatch.setattr("tidelog.pipeline.jobs.lag.now_ms", lambda: NOW + 60_000)
     ran = run(capsys, f"lag --source segments:{tmp_path}/data --json --html {tmp_path}/l.html")
     assert ran.status == 0
@@ -171,7 +159,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(capsys: Captured, t
 
 def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path, partitions=1)
-    commit(tmp_path, 0, ("g", "t", 0, 1))
+    commit_offsets(tmp_path, 0, ("g", "t", 0, 1))
     (log,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
     data = bytearray(log.read_bytes())
     data[-3] ^= 1
@@ -259,22 +247,21 @@ def test_bars_over_time_lie_where_their_windows_are_on_one_scale_for_all_charts(
     assert [round(left) for left, _, _ in bars] == [0, 25, 300, 575]
     assert all(20 < right - left < 25 for left, right, _ in bars)
     assert [height for _, _, height in bars] == [100, 100, 100, 25]
-    assert {"1,000 records", "500 records"} & set(page.cells) == set()
     assert page.cells.count("1,000") == 2
-    assert {"01-01 06:00", "01-01 12:00", "01-01 18:00"} <= set(page.cells)
-    assert "records in each 1h, by time in UTC from 1970-01-01 00:00 to 1970-01-02 00:00" in page.cells
+    assert {"1970-01-01 00:00", "1970-01-01 12:00", "1970-01-02 00:00"} <= set(page.cells)
+    assert "records in each 1h, by time in UTC" in page.cells
 
 
 def test_of_bars_that_share_a_place_the_highest_is_drawn(tmp_path: Path) -> None:
     bars = [(at * 1000, float(at % 1000)) for at in range(60_000)]
     page = page_of(tmp_path / "p.html", Timeline("t", "ms", bars, 1000))
     assert page.bars == 600
-    assert max(height for _, _, height in places(tmp_path / "p.html")) == pytest.approx(99.9)
-    assert {"0 ms", "500 ms", "1,000 ms"} <= set(page.cells)
+    assert max(height for _, _, height in places(tmp_path / "p.html")) == 100
+    assert {"0ms", "999ms"} <= set(page.cells)
 
 
 @pytest.mark.parametrize("far_ms", [NOW * 10**6, -(2**62)])
-def test_a_time_that_is_far_off_makes_no_page_of_ticks(tmp_path: Path, far_ms: int) -> None:
+def test_a_time_that_is_far_off_can_be_drawn(tmp_path: Path, far_ms: int) -> None:
     """As of a record whose producer has sent nanoseconds."""
     page = page_of(tmp_path / "p.html", Timeline("t", "records", [(NOW, 1), (far_ms, 1)], 1000))
     assert page.bars == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.jobs import chosen_of, rows_of
+from tests.pipeline.jobs import chosen_of
 from tests.support.batches import changed
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
 from tidelog.config.options import BrokerConfig
@@ -17,7 +17,6 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
-from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.protocol.records.batch import set_base
 from tidelog.storage import files, layout, pins, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
@@ -38,19 +37,19 @@ OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 Row = tuple[int, int, int]
 
 
-def planned(
-    data: Path | str, wanted: Wanted | None = None, keep: bool = False, **options: Any
-) -> list[Piece]:
+def planned(data: Path | str, keep: bool = False, **options: Any) -> list[Piece]:
     chosen = chosen_of(data, **options)
-    plan = from_segments.plan if keep else lambda *told: from_segments.look(*told).pieces
-    return plan(chosen, wanted or Wanted(), NOW)
+    return from_segments.plan(chosen, NOW) if keep else from_segments.look(chosen, NOW).pieces
 
 
 def read(
-    data: Path, wanted: Wanted | None = None, made: Sequence[Piece] | None = None, **options: Any
+    data: Path, span: tuple[int, int] | None = None, made: Sequence[Piece] | None = None, **options: Any
 ) -> list[Row]:
+    """Return the rows of a topic, of a span of offsets if one is given."""
     chosen = chosen_of(data, **options)
-    made = planned(data, wanted, **options) if made is None else made
+    if span is not None:
+        made = from_segments.between(chosen, {0: span}, NOW)
+    made = planned(data, **options) if made is None else made
     found = []
     for piece in made:
         for rows in from_segments.rows(piece, NAMES, chosen):
@@ -61,10 +60,6 @@ def read(
             ]
             found += list(zip(*columns, strict=True))
     return found
-
-
-def planned_rows(data: Path) -> list[dict[str, Any]]:
-    return rows_of(data, table="segments")
 
 
 def offsets(rows: Sequence[Row]) -> list[int]:
@@ -107,13 +102,12 @@ def test_ranges_of_both_clocks_are_exact_sets_on_a_topic_out_of_order(
         since, until = NOW + first * 6, NOW + end * 6
         wanted = [row for row in rows if since <= row[2] < until]
         assert read(tmp_path, taskBytes=task_bytes, clock="append", **{"from": since, "to": until}) == wanted
-    for bounds in (Bounds(0, 1), Bounds(17, 40), Bounds(119, 500), Bounds(5, 5)):
-        wanted = [row for row in rows if bounds.first <= row[0] < bounds.end]
-        assert read(tmp_path, Wanted(offset=bounds), taskBytes=task_bytes) == wanted
-        both = Wanted(offset=bounds, create_time=Bounds(NOW + 20, NOW + 60))
-        assert read(tmp_path, both, taskBytes=task_bytes) == [
-            row for row in wanted if NOW + 20 <= row[1] < NOW + 60
-        ]
+    for span in ((0, 1), (17, 40), (119, 500), (5, 5)):
+        wanted = [row for row in rows if span[0] <= row[0] < span[1]]
+        assert read(tmp_path, span, taskBytes=task_bytes) == wanted
+        times = {"from": NOW + 20, "to": NOW + 60}
+        both = [row for row in wanted if NOW + 20 <= row[1] < NOW + 60]
+        assert read(tmp_path, span, taskBytes=task_bytes, **times) == both
 
 
 def test_a_range_of_times_reads_no_more_than_it_must(tmp_path: Path) -> None:
@@ -153,7 +147,6 @@ def test_a_range_without_an_end_has_the_last_time_that_there_is(tmp_path: Path, 
     closed(a_log(tmp_path, batches, message_timestamp_after_max_ms=last_ms))
     assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1})) == [1, 2, 3, 4]
     assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1, "to": NOW + 9})) == [1, 3]
-    assert len(read(tmp_path, Wanted(create_time=Bounds(NOW)), taskBytes=task_bytes)) == 5
 
 
 def test_a_log_begins_at_its_start_offset_and_ends_at_the_last_whole_batch(tmp_path: Path) -> None:
@@ -302,9 +295,7 @@ def test_a_damaged_last_batch_of_the_active_segment_is_told_and_kept(
     assert offsets(read(tmp_path / "d", bad=f"quarantine:{tmp_path}/q")) == list(range(18))
     kept = tmp_path / "q" / "t-0" / f"{path.name}@{at}.bin"
     assert kept.read_bytes() == path.read_bytes()[at:]
-    (segment,) = planned_rows(tmp_path / "d")
-    assert [each["start"] for each in segment["damage"]] == [at]
-    assert offsets(read(tmp_path / "d", Wanted(offset=Bounds(0, 18)))) == list(range(18))
+    assert offsets(read(tmp_path / "d", (0, 18))) == list(range(18))
     if how == "live":
         with open(path, "ab") as file:
             more = batch([NOW])
@@ -357,7 +348,7 @@ def test_a_sealed_segment_cut_between_batches_has_lost_something(tmp_path: Path,
         read(data)
     with pytest.raises(DamagedLog, match=f"{path.name}@{at}: "):
         read(data, **{"from": NOW, "to": NOW + 1})  # their times are not known
-    assert offsets(read(data, Wanted(offset=Bounds(last + 1)))) == list(range(last + 1, 120))
+    assert offsets(read(data, (last + 1, 120))) == list(range(last + 1, 120))
     kept = [row for row in model(OUT_OF_ORDER) if not first <= row[0] <= last]
     assert read(data, bad="skip") == kept
 
@@ -409,8 +400,8 @@ def test_damage_that_may_have_been_in_a_range_of_times_is_not_left_out(tmp_path:
         read(data, **inside)
     assert read(data, bad="skip", **inside) == []
     assert len(read(data, **{"from": NOW, "to": NOW + 20})) == 2  # another segment's, as all summaries say
-    assert len(read(data, Wanted(offset=Bounds(0, first)))) == first
-    assert len(read(data, Wanted(offset=Bounds(first + 1)))) == 59 - first
+    assert len(read(data, (0, first))) == first
+    assert len(read(data, (first + 1, 60))) == 59 - first
     path.with_suffix(".summary").unlink()  # so that the plan knows of the damage
     every = planned(data, **{"from": NOW, "to": NOW * 2})
     assert sum(piece.size_bytes for piece in every) == sum(p.stat().st_size for p in data.glob("t-0/*.log"))
@@ -508,8 +499,8 @@ def test_of_damage_no_more_is_in_memory_than_is_read_at_once(
         taken.append(count)
         return pread(self, count, position)
 
-    found = pieces._judged(made, 0)  # which is storage's affair
-    monkeypatch.setattr(pieces, "_judged", lambda *_: found)
+    found = pieces._verified_again(made, 0)  # which is storage's affair
+    monkeypatch.setattr(pieces, "_verified_again", lambda *_: found)
     monkeypatch.setattr(pieces, "READ_BYTES", 500)
     monkeypatch.setattr(files.File, "pread", counted)
     if how == "fail":
@@ -733,7 +724,7 @@ def test_a_range_of_times_that_meets_records_that_cannot_be_decoded(tmp_path: Pa
     ):
         read(tmp_path, bad="fail", **times | {"from": NOW + 5, "to": NOW + 15})
     chosen = chosen_of(tmp_path, **{"from": NOW + 5})
-    assert from_segments.first_offsets(chosen, from_segments.heads(chosen, NOW), NOW) == {0: 0}
+    assert from_segments.first_offsets(chosen, from_segments.topic_offsets(chosen, NOW), NOW) == {0: 0}
 
 
 def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
@@ -751,7 +742,7 @@ def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
         ):
             planned(root)
         assert len(planned(root, partitions="0,2")) == len(planned(root, bad="skip")) == 2
-        assert len(planned(root, Wanted(frozenset([2])))) == 1
+        assert len(planned(root, partitions="2")) == 1
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match="name the data folder"):
         planned(tmp_path / "file")
@@ -763,7 +754,7 @@ def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     closed(log)
     for root in (tmp_path, tmp_path.as_uri()):
         chosen = chosen_of(root)
-        assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
+        assert from_segments.topic_offsets(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
 
 
 @pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])

@@ -128,7 +128,7 @@ def test_each_row_may_name_its_topic_and_the_option_is_for_those_that_do_not(
 
 def test_text_is_written_in_utf_8(target_broker: Broker, topic: str) -> None:
     topics.make(target_broker, topic)
-    source = TidelogSource({"source": f"broker:{target_broker.address}", "topic": topic})
+    source = TidelogSource({"target": f"broker:{target_broker.address}", "topic": topic})
     writer = source.writer(
         types.StructType().add("key", types.StringType()).add("value", types.StringType()), overwrite=False
     )
@@ -336,10 +336,9 @@ def test_a_write_is_no_faster_than_is_said(
     topics.make(target_broker, topic)
     monkeypatch.setattr(rate.tempfile, "tempdir", str(tmp_path))
     rows = [{"value": b"%d" % i} for i in range(500)]
-    for options, expected in (({}, 0.5), ({"machines": "2"}, 1.0)):
-        begin = time.monotonic()
-        write(target_broker, rows, topic=topic, maxRecordsPerSecond="1000", **options)
-        assert expected * 0.9 < time.monotonic() - begin < expected + 3
+    begin = time.monotonic()
+    write(target_broker, rows, topic=topic, maxRecordsPerSecond="1000")
+    assert 0.45 < time.monotonic() - begin < 3.5
     assert not list(tmp_path.iterdir())  # nothing is left of it
 
 

@@ -13,11 +13,9 @@ from tests.support.raw_client import RawClient
 from tidelog.client.cluster import Partition
 from tidelog.client.groups import commit
 from tidelog.pipeline import options
-from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import snapshot
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH, StreamReader
 from tidelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
@@ -267,20 +265,3 @@ def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Bro
 
 def committed(broker: Broker, topic: str) -> dict[int, int]:
     return topics.committed(broker, f"g-{topic}", topic)
-
-
-def test_an_option_of_tables() -> None:
-    with pytest.raises(WrongOption, match=r"option maxRecords: .*maxRecordsPerTrigger"):
-        stream("segments:/x", "t", maxRecords="5")
-
-
-def test_a_table_that_is_no_stream_nor_had_from_a_broker() -> None:
-    chosen = options.parse({"source": "broker:localhost:1", "topic": "t"}, NOW)._replace(table="segments")
-    with pytest.raises(
-        WrongOption, match="option table: a stream is of records; segments are read as a table"
-    ):
-        StreamReader(chosen, ("offset",))
-    with pytest.raises(
-        WrongOption, match="option table: a broker gives records; segments are read from segments:"
-    ):
-        from_broker.plan(chosen, Wanted(), NOW)

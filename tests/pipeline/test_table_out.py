@@ -15,7 +15,7 @@ from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs import backfill, ingest
 from tidelog.pipeline.jobs.parts import delta, landing, table_out
-from tidelog.pipeline.jobs.parts.flags import Asked, Table
+from tidelog.pipeline.jobs.parts.flags import JobFlags, Table
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.table_out import Form
@@ -117,7 +117,7 @@ def raising(error: Exception) -> Any:
 def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Asked, "session", None)
+    monkeypatch.setattr(JobFlags, "session", None)
     flags = (
         "--source",
         f"segments:{a_topic(tmp_path / 'data')}",

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from tests.pipeline.jobs import TIMES, a_topic, run
-from tests.pipeline.test_listings import table
 from tests.pipeline.test_segments import NAMES, OUT_OF_ORDER, Row, a_log, closed, model, offsets, read
 from tests.support.logs import NOW, batch, open_log
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.options import parse
-from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.storage.append_index import HEADER_BYTES
 
 Captured = pytest.CaptureFixture[str]
@@ -62,10 +60,9 @@ def one_of_many(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [Path.unlink, zeroed, scrambled, halved, one_of_many])
-@pytest.mark.parametrize("lost", [(0,), (1,), (1, 2), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)])
-@pytest.mark.parametrize("task_bytes", [300, 1 << 20])
+@pytest.mark.parametrize("lost", [(0,), (1, 2), tuple(range(10))])
 def test_a_range_of_append_times_is_exact_or_an_error(
-    tmp_path: Path, how: Callable[[Path], None], lost: tuple[int, ...], task_bytes: int
+    tmp_path: Path, how: Callable[[Path], None], lost: tuple[int, ...]
 ) -> None:
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     paths = [path for number, path in enumerate(indexes(data)) if number in lost]
@@ -73,7 +70,7 @@ def test_a_range_of_append_times_is_exact_or_an_error(
         how(path)
     exact, refused = 0, 0
     for first in range(NOW - 25, LAST + 30, 10):
-        asked = {**appended(first, first + 15), "taskBytes": task_bytes}
+        asked = {**appended(first, first + 15), "taskBytes": 300}
         right = wanted(first, first + 15)
         skipped = read(data, bad="skip", **asked)
         assert set(offsets(skipped)) <= set(offsets(right))
@@ -148,21 +145,15 @@ def test_a_log_that_came_without_append_times_is_read_as_far_as_bounds_decide(tm
     assert data.glob("t-0/*.summary")
 
 
-def test_offsets_and_predicates_narrow_what_is_to_be_known(tmp_path: Path) -> None:
+def test_offsets_narrow_what_is_to_be_known(tmp_path: Path) -> None:
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     indexes(data)[1].unlink()
     first, end = span(data, 1)
     whole = appended(NOW, ROWS[end - 1][2])
-    assert offsets(read(data, Wanted(offset=Bounds(0, first)), **whole)) == list(range(first))
-    assert read(data, Wanted(offset=Bounds(end)), **whole) == []
+    assert offsets(read(data, (0, first), **whole)) == list(range(first))
+    assert read(data, (end, len(ROWS)), **whole) == []
     with pytest.raises(PipelineError, match="appended is not known"):
-        read(data, Wanted(offset=Bounds(0, first + 1)), **whole)
-    # A predicate is of what the column shows, whether it is pushed down or not.
-    shown = read(data)
-    bound = shown[first][2]
-    for at in (bound, ROWS[first][2]):
-        pushed = read(data, Wanted(append_time=Bounds(at, at + 1)))
-        assert pushed == [row for row in shown if row[2] == at]
+        read(data, (0, first + 1), **whole)
 
 
 def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
@@ -175,7 +166,7 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
     asked = appended(NOW, ROWS[end - 1][2])
     given = {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in asked.items()}}
     chosen = parse({**given, "bad": "skip"}, NOW)
-    found = from_segments.plan(chosen, Wanted(), NOW)
+    found = from_segments.plan(chosen, NOW)
     rows = [n for piece in found for each in from_segments.rows(piece, NAMES, chosen) for n in each.column(0)]
     assert [n.as_py() for n in rows] == list(range(first))
     assert (
@@ -193,16 +184,6 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
         scan(parse(given, NOW))
 
 
-def test_batches_of_a_range_and_segments_that_may_be_of_it(tmp_path: Path) -> None:
-    data = closed(a_log(tmp_path, OUT_OF_ORDER))
-    for path in indexes(data):
-        path.unlink()
-    with pytest.raises(PipelineError, match="appended is not known"):
-        read(data, table="batches", **appended(NOW, NOW + 100))
-    rows = table(data, "segments", ("base_offset",), **appended(NOW, NOW + 1))
-    assert len(rows) == len(list(data.glob("t-0/*.log")))
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_records_tell_which_append_times_are_bounds_where_that_is_asked_for(
     tmp_path: Path, is_lost: bool
@@ -213,7 +194,7 @@ def test_records_tell_which_append_times_are_bounds_where_that_is_asked_for(
     if is_lost:
         indexes(tmp_path)[0].unlink()
     chosen = parse({"source": f"segments:{tmp_path}", "topic": "t"}, NOW)
-    (piece,) = from_segments.plan(chosen, Wanted(), NOW)
+    (piece,) = from_segments.plan(chosen, NOW)
     (rows,) = from_segments.rows(piece, ("is_append_bound",), chosen)
     assert rows.column(0).to_pylist() == [is_lost] * 2
 

@@ -14,21 +14,11 @@ def test_options_and_their_defaults() -> None:
     given = {
         **TO,
         "maxrecordspersecond": "300",
-        "machines": "3",
         "RESUME": "True",
         "job": "j",
         "queryName": "q",
     }
-    assert parse({**given, "checkpointLocation": "/c"}) == WriteOptions("h:9092", "t", 100.0, True, "j")
-
-
-def test_source_is_another_name_of_target() -> None:
-    assert parse({"source": "broker:[::1]:1"}) == WriteOptions("[::1]:1")
-    assert parse({"source": "broker:h:1", "target": "broker:h:1"}) == WriteOptions("h:1")
-    with pytest.raises(
-        WrongOption, match="option target: it is 'broker:h:1', and source, its other name, 'broker:h:2'"
-    ):
-        parse({"source": "broker:h:2", "target": "broker:h:1"})
+    assert parse({**given, "checkpointLocation": "/c"}) == WriteOptions("h:9092", "t", 300, True, "j")
 
 
 @pytest.mark.parametrize(
@@ -36,16 +26,14 @@ def test_source_is_another_name_of_target() -> None:
     [
         ({"target": None}, "option target: None is none; write broker:HOST:PORT"),
         ({"target": "segments:/data"}, "option target: 'segments:/data' is none"),
-        ({"target": "broker:9092"}, "option target: 'broker:9092' is none"),
-        ({"target": "broker:h:port"}, "option target: 'broker:h:port' is none"),
-        ({"target": None, "source": "h"}, "option source: 'h' is none"),
+        ({"target": "broker:9092"}, "broker:9092 names no HOST:PORT"),
+        ({"target": "broker:h:port"}, "broker:h:port names no HOST:PORT"),
+        ({"source": "broker:h:1"}, "option source: there is none of this name in writing"),
         ({"rezume": "true"}, "option rezume: there is none of this name in writing.*resume"),
         ({"clock": "append"}, "option clock: there is none"),
         ({"resume": "yes"}, "option resume: 'yes' is neither true nor false"),
         ({"maxRecordsPerSecond": "0"}, "option maxRecordsPerSecond: '0' is no number from 1 on"),
         ({"maxRecordsPerSecond": "1.5"}, "option maxRecordsPerSecond: '1.5' is no number"),
-        ({"machines": "2"}, "option machines: it divides maxRecordsPerSecond"),
-        ({"machines": "0", "maxRecordsPerSecond": "1"}, "option machines: '0' is no number from 1 on"),
     ],
 )
 def test_an_option_that_cannot_be_understood(given: dict[str, str | None], message: str) -> None:

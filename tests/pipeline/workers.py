@@ -1,22 +1,16 @@
 """A Spark standalone cluster on loopback: a master, and workers whose executors are processes of their own.
 
-Owns: the processes, and which executors ran what of a job, as Spark's log of events has it. Refuses to know:
-what the jobs are.
 Invariant: used as a context manager it leaves no process behind, nor one that its workers started.
 """
 
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
 
 import pyspark
@@ -52,46 +46,22 @@ class Workers:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": self._events.as_uri(),
-            "spark.eventLog.rolling.enabled": "false",
-            "spark.eventLog.compress": "false",
         }
 
-    def run(self, *command: str, timeout_s: float = 120) -> "subprocess.CompletedProcess[str]":
-        """Run a program that is the driver of a job, to its end."""
-        return subprocess.run(
+    def run(self, *command: str) -> str:
+        """Run a program that is the driver of a job, to its end; return what it prints."""
+        done = subprocess.run(
             command,
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=280,
             check=False,
         )
-
-    def executors(self) -> dict[str, set[str]]:
-        """Return which executors ran tasks, by what the jobs were for (their description, empty for none)."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for log in self._events.iterdir():
-            stages: dict[int, str] = {}
-            for event in map(json.loads, log.read_text().splitlines()):
-                if event["Event"] == "SparkListenerJobStart":
-                    told = event["Properties"].get("spark.job.description", "")
-                    stages |= dict.fromkeys(event["Stage IDs"], told)
-                if event["Event"] == "SparkListenerTaskEnd":
-                    found[stages[event["Stage ID"]]].add(event["Task Info"]["Executor ID"])
-            log.unlink()
-        return found
-
-    def executor_pids(self) -> set[int]:
-        """Return the processes that are executors now."""
-        return {pid for pid, command in self._processes() if "CoarseGrainedExecutorBackend" in command}
-
-    @property
-    def _events(self) -> Path:
-        return self._folder / "events"
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -131,19 +101,16 @@ class Workers:
         wait_until(is_there, 60)
         return printed.read_text()
 
-    def _processes(self) -> list[tuple[int, str]]:
-        """Return all processes that were started here, or by what was, and their command lines."""
-        found = []
+    def _has_processes(self) -> bool:
+        """Tell whether a process runs that was started here, or by one that was."""
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # ended, or another's
                 if f"{_MARK}={self._mark}".encode() in (folder / "environ").read_bytes():
-                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found.append((int(folder.name), command))
-        return found
+                    return True
+        return False
 
     def __enter__(self) -> Self:
-        for name in ("events", "tmp"):
-            (self._folder / name).mkdir(parents=True)
+        (self._folder / "tmp").mkdir(parents=True)
         try:
             master = self._start("master", "master.Master")
             found = _MASTER.search(self._wait(master, "I have been elected leader"))
@@ -172,18 +139,4 @@ class Workers:
             with suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
             each.wait()
-        wait_until(lambda: not self._processes())
-
-
-def as_flags(settings: Mapping[str, str]) -> Sequence[str]:
-    """Return settings of Spark's as the commands take them."""
-    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-
-
-def acts(workers: Workers, wanted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Have a driver do what `on_workers` does; return what it says of each act, by name."""
-    program = Path(__file__).with_name("on_workers.py")
-    done = workers.run(sys.executable, str(program), json.dumps(workers.settings), json.dumps(wanted))
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+        wait_until(lambda: not self._has_processes())

@@ -42,7 +42,7 @@ _READ_BYTES: Final = 8 << 20
 
 
 class Manifest(NamedTuple):
-    """What an archive has of a partition; each segment as the table `segments` has it, times in ms, and its files."""
+    """What an archive has of a partition; each segment with its offsets, counts, times in ms, and files."""
 
     topic: str
     partition: int

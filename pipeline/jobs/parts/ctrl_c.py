@@ -27,7 +27,7 @@ class CtrlC:
         self._context: SparkContext | None = None
         self._over = threading.Event()
 
-    def hear(self, spark: "SparkSession | None" = None) -> None:
+    def install(self, spark: "SparkSession | None" = None) -> None:
         """Take the signal, which a session takes as it is made; cancel the jobs of this one from now on.
 
         KeyboardInterrupt where it came meanwhile.
@@ -38,7 +38,7 @@ class CtrlC:
         if self.is_asked:
             raise KeyboardInterrupt
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Cancel nothing any more."""
         self._over.set()
 
@@ -66,15 +66,15 @@ def _is_in_spark(frame: FrameType | None) -> bool:
     return False
 
 
-def heard() -> CtrlC | None:
-    """Return what hears Ctrl-C, of the job that runs; None where none does."""
+def installed() -> CtrlC | None:
+    """Return the handler of Ctrl-C of the job that runs; None without one."""
     found = signal.getsignal(signal.SIGINT)
     return found if isinstance(found, CtrlC) else None
 
 
 @contextmanager
-def taken() -> Iterator[None]:
-    """Hear Ctrl-C while a job runs, and raise KeyboardInterrupt for an error of Spark's that comes from it.
+def handled() -> Iterator[None]:
+    """Handle Ctrl-C while a job runs, and raise KeyboardInterrupt for an error of Spark's that comes from it.
 
     Where nobody is to hear it, as in the background of a shell, or nobody can, in another thread, this does nothing.
     """
@@ -83,7 +83,7 @@ def taken() -> Iterator[None]:
         yield
         return
     made = CtrlC()
-    made.hear()
+    made.install()
     try:
         yield
     except Exception:
@@ -91,5 +91,5 @@ def taken() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        made.let_go()
+        made.release()
         signal.signal(signal.SIGINT, before)

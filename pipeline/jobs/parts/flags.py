@@ -90,7 +90,7 @@ Bytes = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class JobFlags:
     """The flags that all jobs have, and what a job does with them. Times are fixed once, when the job begins."""
 
     source: Source = ""
@@ -103,10 +103,10 @@ class Asked:
     conf: Conf = None
     dry_run: DryRun = False
     as_json: Json = False
-    as_told: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
+    given_times: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
     begun: float = dataclasses.field(default_factory=monotonic)
 
-    def fixed(self, now_ms: int) -> Asked:
+    def fixed(self, now_ms: int) -> JobFlags:
         """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
         given = (("from_time", "--from", self.from_time), ("to_time", "--to", self.to_time))
         found_ms = {name: _time_ms(flag, text, now_ms) for name, flag, text in given if text}
@@ -114,8 +114,8 @@ class Asked:
         first, end = fixed.get("from_time", ""), fixed.get("to_time", "")
         if first and end and found_ms["from_time"] > found_ms["to_time"]:
             raise WrongOption(f"--from: {self.from_time} ({first}) is after to, {self.to_time} ({end})")
-        as_told = tuple((flag.removeprefix("--"), text) for _, flag, text in given if text)
-        return dataclasses.replace(self, from_time=first, to_time=end, as_told=as_told)
+        given_times = tuple((flag.removeprefix("--"), text) for _, flag, text in given if text)
+        return dataclasses.replace(self, from_time=first, to_time=end, given_times=given_times)
 
     def demand_no_times(self, why: str) -> None:
         """Raise WrongOption where a range of times is given to a job that has no use for it, and say why."""
@@ -172,10 +172,10 @@ class Asked:
         """Return the session of this process, with the settings of `--conf`."""
         from tidelog.pipeline.session import session
 
-        heard = ctrl_c.heard()
+        handler = ctrl_c.installed()
         spark = session(_settings(self.conf or ()))
-        if heard is not None:
-            heard.hear(spark)
+        if handler is not None:
+            handler.install(spark)
         # What fails is raised, and said once.
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -188,7 +188,11 @@ class Asked:
 
     def stream(self, spark: SparkSession, **more: str) -> DataFrame:
         """Return the log as a stream; `more` are options of a stream."""
-        return spark.readStream.format("tidelog").options(**self.options(**more, **dict(self.as_told))).load()
+        return (
+            spark.readStream.format("tidelog")
+            .options(**self.options(**more, **dict(self.given_times)))
+            .load()
+        )
 
 
 def duration_ms(flag: str, text: str) -> int:
@@ -211,7 +215,7 @@ def one_of(flag: str, text: str, known: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What a job is told of the table that it writes."""
+    """The flags of the table that a job writes."""
 
     out: Out = ""
     format_name: Format = "parquet"
@@ -221,27 +225,29 @@ class Table:
 
 
 def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Register a job: a function of flags, and of groups of them, `Asked` first, becomes a command that has all."""
+    """Register a job: a function of flags, and of groups of them, `JobFlags` first, becomes a command that has all."""
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         taken = inspect.signature(function, eval_str=True).parameters
-        groups = {each: taken[each].annotation for each in taken if taken[each].annotation in (Asked, Table)}
-        flags = {each: _flags(group) for each, group in groups.items()}
+        groups = {
+            each: taken[each].annotation for each in taken if taken[each].annotation in (JobFlags, Table)
+        }
+        fields = {each: _flags(group) for each, group in groups.items()}
         own = [_by_name(taken[each]) for each in taken if each not in groups]
 
         def run(**given: Any) -> int:
             for each, group in groups.items():
-                given[each] = group(**{flag.name: given.pop(flag.name) for flag in flags[each]})
-            given["asked"] = given["asked"].fixed(now_ms())
+                given[each] = group(**{flag.name: given.pop(flag.name) for flag in fields[each]})
+            given["flags"] = given["flags"].fixed(now_ms())
             try:
-                with ctrl_c.taken():
+                with ctrl_c.handled():
                     return function(**given)
             except KeyboardInterrupt:
                 Progress(name).say("ended by Ctrl-C, before it was done")
                 raise
 
-        common = flags["asked"]
-        special = [flag for each, group in flags.items() if each != "asked" for flag in group]
+        common = fields["flags"]
+        special = [flag for each, group in fields.items() if each != "flags" for flag in group]
         every = [*special, *own, *common]
         run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in every}

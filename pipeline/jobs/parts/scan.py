@@ -11,7 +11,6 @@ from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.tasks import packed
 
 
@@ -42,8 +41,8 @@ class Scan(NamedTuple):
 def scan(chosen: Options) -> Scan:
     """Return how much a scan would read; PipelineError as the read itself."""
     if chosen.kind != "segments":
-        return Scan(None, None, None, _tasks(chosen, from_broker.plan(chosen, Wanted(), now_ms())), None)
-    pieces, segment_count = from_segments.look(chosen, Wanted(), now_ms())
+        return Scan(None, None, None, _tasks(chosen, from_broker.plan(chosen, now_ms())), None)
+    pieces, segment_count = from_segments.look(chosen, now_ms())
     kept = {(piece.folder, piece.base_offset) for piece in pieces}
     return Scan(
         len(kept),

@@ -20,7 +20,7 @@ from tidelog.pipeline import tables
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
 from tidelog.pipeline.jobs.parts import delta
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.scan import Scan, scan
 from tidelog.pipeline.jobs.parts.table_out import DELTA, FORMATS
@@ -44,7 +44,7 @@ class Tier(NamedTuple):
 
     kind: str
     where: str
-    asked: Asked
+    flags: JobFlags
 
     @property
     def name(self) -> str:
@@ -54,28 +54,28 @@ class Tier(NamedTuple):
     def scan(self) -> Scan:
         """Return how much is read of it; PipelineError if it is not there."""
         if self.kind in LOGS:
-            return scan(self.asked.chosen())
+            return scan(self.flags.chosen())
         found = table_files(place(FLAG, self.where), self.kind)
         return Scan(None, None, sum(each.size for each in found), len(found), None)
 
     def read(self, spark: "SparkSession", columns: str) -> "DataFrame":
         """Return columns of its records of the topic and the range of times; a bound of a log is no append time."""
         if self.kind in LOGS:
-            return without_bounds(self.asked.read(spark, f"{columns}, {IS_BOUND} boolean"))
-        chosen, table = self.asked.chosen(), place(FLAG, self.where)
+            return without_bounds(self.flags.read(spark, f"{columns}, {IS_BOUND} boolean"))
+        chosen, table = self.flags.chosen(), place(FLAG, self.where)
         wanted = json.dumps([chosen.topic, chosen.clock, chosen.from_ms, chosen.to_ms])
         options = {"uri": table.uri, "place": table.path, "kind": self.kind, "wanted": wanted}
         spark.dataSource.register(_Tables)
         return spark.read.format(_FORMAT).options(**options).schema(columns).load()
 
 
-def source(asked: Asked) -> Tier:
+def source(flags: JobFlags) -> Tier:
     """Return the tier that `--source` names."""
-    kind, _, where = asked.source.partition(":")
-    return Tier(kind, where, asked)
+    kind, _, where = flags.source.partition(":")
+    return Tier(kind, where, flags)
 
 
-def named(asked: Asked, words: Sequence[str]) -> list[Tier]:
+def named(flags: JobFlags, words: Sequence[str]) -> list[Tier]:
     """Return the tiers that the words of a flag name; WrongOption for one that names none, or one twice."""
     found: list[Tier] = []
     for number, word in enumerate(words, 1):
@@ -84,12 +84,12 @@ def named(asked: Asked, words: Sequence[str]) -> list[Tier]:
             raise WrongOption(
                 f"{FLAG}: {word!r} is none; write segments:FOLDER, broker:HOST:PORT, parquet:PATH or delta:PATH"
             )
-        tier = Tier(kind, where, asked)
+        tier = Tier(kind, where, flags)
         if kind in LOGS:
             # Files of the same name are damaged in two places: each has a quarantine of its own.
-            bad = f"{asked.bad}/against-{number}" if asked.bad.startswith(QUARANTINE) else asked.bad
-            tier = tier._replace(asked=dataclasses.replace(asked, source=word, bad=bad))
-        if tier.name in (each.name for each in (source(asked), *found)):
+            bad = f"{flags.bad}/against-{number}" if flags.bad.startswith(QUARANTINE) else flags.bad
+            tier = tier._replace(flags=dataclasses.replace(flags, source=word, bad=bad))
+        if tier.name in (each.name for each in (source(flags), *found)):
             raise WrongOption(f"{FLAG}: {word!r} is named twice; compare with another place")
         found.append(tier)
     return found
