@@ -869,11 +869,11 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
 
 
 async def test_an_unexpected_error_while_offsets_expire_is_logged_and_the_next_round_begins(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve()
-    one = await member(served, connect)
-    await make_topic(one.client, "t")
+    one = await member(served)
+    await one.client.make_topic("t")
     groups = served.broker.groups
     await one.commit("t", 5, version=2, retention_time_ms=0)
     with monkeypatch.context() as patch:
