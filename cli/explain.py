@@ -32,7 +32,7 @@ from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, read_only, retention
 from tidelog.storage.checkpoints import load_offsets
-from tidelog.storage.compaction import plan as passes
+from tidelog.storage.compaction import plan as plans
 from tidelog.storage.compaction import survey
 from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import LOG, LOG_STARTS, partition_of
@@ -243,7 +243,7 @@ def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
         for log in logs:
             if reads_keys:
                 _look_at_keys(log, now_ms)
-            plan = passes.wanted(log, now_ms)
+            plan = plans.wanted(log, now_ms)
             rows += [_of(log) | _state(each, log, plan, now_ms) for each in log.segments]
             answers.append(_of(log, "answer") | _due(log, plan, now_ms))
     caption = "what compaction makes of its segments"
@@ -256,14 +256,14 @@ def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
 
 def _look_at_keys(log: Log, now_ms: int) -> None:
     """Estimate the garbage of each segment, as a broker does, by samples of their keys."""
-    candidates = [each for each in passes.compactable(log, now_ms) if not each.summary.damage]
+    candidates = [each for each in plans.compactable(log, now_ms) if not each.summary.damage]
     secret = secrets.token_bytes(keys.SECRET_BYTES)
     for segment in candidates:
         segment.sample = at_once(survey.sampled(segment, secret))
     survey.estimate(candidates)
 
 
-def _state(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
+def _state(segment: Segment, log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
     summary, sample = segment.summary, segment.sample
     yielded = 1 - segment.size / summary.source_bytes if summary.source_bytes > 0 else None
     return {
@@ -281,7 +281,7 @@ def _state(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) ->
     }
 
 
-def _why_compacted(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> str:
+def _why_compacted(segment: Segment, log: Log, plan: plans.Plan | None, now_ms: int) -> str:
     config = log.config
     if not config.compacts:
         return "stays: cleanup.policy=delete"
@@ -291,28 +291,28 @@ def _why_compacted(segment: Segment, log: Log, plan: passes.Plan | None, now_ms:
         return f"stays: it ends before the log's start, {log.log_start_offset}"
     if segment.summary.damage:
         return "stays: some of its bytes are damaged"
-    if segment not in passes.compactable(log, now_ms):
+    if segment not in plans.compactable(log, now_ms):
         return f"waits: it, or one before it, is younger than min.compaction.lag.ms={config.min_compaction_lag_ms}"
     if plan is not None and segment in plan.must:
-        if passes.has_expired(segment, now_ms):
+        if plans.has_expired(segment, now_ms):
             return "due: tombstones in it may go now"
-        if passes.overdue_ms([segment] * passes.is_dirty(segment), config, now_ms) > 0:
+        if plans.overdue_ms([segment] * plans.is_dirty(segment), config, now_ms) > 0:
             return f"due: it has waited for max.compaction.lag.ms={config.max_compaction_lag_ms}"
         return "due: it is older than what is"
     if plan is not None and plan.by_yield:
         if segment.sample is None:
             return "may be due: a broker looks at a sample of its keys; so does --keys"
-        if segment in passes.worth_it(plan.candidates, config):
+        if segment in plans.worth_it(plan.candidates, config):
             return "due: its garbage is worth the copy"
         return "rests: others give more for what is copied"
-    return "rests: it has been in a pass" if not passes.is_dirty(segment) else "rests: no pass is due"
+    return "rests: it has been in a pass" if not plans.is_dirty(segment) else "rests: no pass is due"
 
 
-def _due(log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
+def _due(log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
     """Return whether a pass over a log is due, and why or when."""
-    segments = passes.compactable(log, now_ms)
-    garbage = passes.garbage_ratio(segments)
-    most = max(log.config.min_cleanable_dirty_ratio, passes.GARBAGE_MIN)
+    segments = plans.compactable(log, now_ms)
+    garbage = plans.garbage_ratio(segments)
+    most = max(log.config.min_cleanable_dirty_ratio, plans.GARBAGE_MIN)
     is_bound = any(each.sample is None for each in segments)
     told = f"{garbage:.1%} of it {'may be' if is_bound else 'is'} garbage, "
     if not log.config.compacts:
@@ -327,8 +327,8 @@ def _due(log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
         why = f"a pass is due: {told}more than {most:.1%}"
     return {
         "due": None if plan is not None and not plan.must and is_bound else plan is not None,
-        "due_at": passes.next_due_ms(log, now_ms),
-        "dirty": round(passes.dirty_ratio(segments), 4),
+        "due_at": plans.next_due_ms(log, now_ms),
+        "dirty": round(plans.dirty_ratio(segments), 4),
         "garbage": round(garbage, 4),
         "garbage_bound": is_bound,
         "why": why,
