@@ -50,7 +50,7 @@ class Told:
         for at in sorted(asked):
             answer = client.list_offsets(topic, at, partition)
             self.answers[at] = answer.timestamp, answer.offset
-        self.recheck(before, end)
+        self.judge(before, end)
 
     def judge(self, before: dict[int, tuple[int, int]], end: int) -> None:
         """See that times and offsets rise together, and that what was told before is told again."""

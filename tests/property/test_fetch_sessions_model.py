@@ -117,7 +117,7 @@ class Sessions(RuleBasedStateMachine):
         asked.wanted(request)
         response = self.world.made(asked.answer(self.world.read(request, self.by_id, 1000)))
         reader.session_id, reader.epoch = response.session_id, 1
-        self.recheck(reader, reader.hears(response))
+        self.judge(reader, reader.hears(response))
 
     @rule(
         number=clients,
@@ -173,7 +173,7 @@ class Sessions(RuleBasedStateMachine):
             reader.session_id = 0
             return
         reader.epoch = 1 if reader.epoch == fetch_sessions.LAST_EPOCH else reader.epoch + 1
-        self.recheck(reader, reader.hears(response))
+        self.judge(reader, reader.hears(response))
 
     @rule(number=clients)
     def wait(self, number: int) -> None:
