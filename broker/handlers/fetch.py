@@ -301,7 +301,7 @@ class _Fetch:
                         lane = await anywhere()
                     count += 1
                     answer, lane = await in_first_lane(partial(self._look_at, topic, want), lane)
-                    if converting is not None and answer.records:
+                    if converting is not None and self._was_read(answer, want.fetch_offset):
                         if lane is not LONG:
                             lane = await reader(LONG)
                         answer = await self._convert(answer, want, converting)
@@ -363,17 +363,24 @@ class _Fetch:
         self._pieces.append((partition, end, answer))
         return answer
 
+    def _was_read(self, answer: PartitionData, offset: int) -> bool:
+        """Whether the last partition has records from an offset on, though the limits may leave out all of them.
+
+        Converted, they may be fewer bytes: an older format can hold a part of a batch.
+        """
+        return bool(self._pieces) and self._pieces[-1][2] is answer and offset < self._pieces[-1][1]
+
     async def _convert(
         self, answer: PartitionData, want: FetchPartition, converting: "_Converting"
     ) -> PartitionData:
-        """Have the records that were read for the last partition in an older format."""
+        """Put the records of the last partition into its answer in an older format."""
         log, length = self._pieces[-1][0].log, len(answer.records or EMPTY)
         answer.records = EMPTY
         self._size_bytes -= length
         self._left_bytes += length
-        if self._size_bytes and converting.is_time_over:
-            return answer
         most_bytes = min(want.partition_max_bytes, self._left_bytes)
+        if self._size_bytes and (most_bytes <= 0 or converting.is_time_over):
+            return answer
         magic = 1 if self._version >= V1_SINCE else 0
         steps = converted.steps(log, want.fetch_offset, magic, most_bytes, not self._size_bytes)
         try:

@@ -134,6 +134,12 @@ async def _append_all(
     return await maybe_await(_respond(broker, acks, responses, durable, partitions))
 
 
+async def _unanswered(on_disk: Later, responses: list[TopicProduceResponse]) -> None:
+    """Wait for the disk though nobody is answered: what is appended by then and not flushed is bounded as ever."""
+    await on_disk
+    _close_if_refused(responses)
+
+
 async def _append_elsewhere(
     session: Session,
     topic: Topic,
@@ -170,7 +176,7 @@ async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
 
 def _respond(
     broker: Broker, acks: int, responses: list[TopicProduceResponse], durable: _Durable, partitions: int
-) -> ProduceResponse | Later | None:
+) -> ProduceResponse | Later | Coro[None] | None:
     """Return the response, at once or when what was appended is on disk; None where none is due."""
     response = ProduceResponse(responses=responses)
     later = None
@@ -178,10 +184,12 @@ def _respond(
         logs = [log for log, _ in durable]
         failed = partial(_fail, durable, response)
         later = broker.flusher.commit(logs, response, failed, ANSWER_BYTES * partitions)
-    if acks == ACKS_NONE:
-        _close_if_refused(responses)
-        return None
-    return later or response
+    if acks != ACKS_NONE:
+        return later or response
+    if later is not None:
+        return _unanswered(later, responses)
+    _close_if_refused(responses)
+    return None
 
 
 def _append(

@@ -488,16 +488,25 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk(
-    serve: Serve, partitions: int
+async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk_and_holds_up_what_follows(
+    serve: Serve, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await (await serve(flush_policy="interval", log_flush_interval_messages="1")).connect()
+    served = await serve(flush_policy="interval", log_flush_interval_messages="1")
+    client = await served.connect()
     topic_id = await client.make_topic("t", 2)
     sent = request("t", 0, records(b"one"), topic_id, 9, acks=0)
     if partitions == 2:
         more = PartitionProduceData(index=1, records=records(b"two"))
         sent.topic_data[0].partition_data.append(more)
+    slow, flusher = threading.Event(), served.broker.flusher
+    flush = flusher._flush
+    monkeypatch.setattr(flusher, "_flush", lambda logs: flush(logs) if slow.wait(20) else {})
     client.send(PRODUCE, 9, 1, sent)
     client.send(LIST_OFFSETS, 7, 2, lookup(timestamp=-1))
-    correlation_id, answer = await client.receive(LIST_OFFSETS, 7)
+    receiving = asyncio.create_task(client.receive(LIST_OFFSETS, 7))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert not receiving.done(), "what waits for the disk stops the reading of its connection in the end"
+    slow.set()
+    correlation_id, answer = await receiving
     assert (correlation_id, answer.topics[0].partitions[0].offset) == (2, 1)

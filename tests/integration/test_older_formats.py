@@ -333,6 +333,24 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
     assert served_first == {"a", "b"}
 
 
+async def test_an_older_reader_gets_the_messages_of_a_second_partition_that_fit_though_their_batch_does_not(
+    served: Served, client: Client
+) -> None:
+    await client.make_topic("t", 2)
+    await produced(client, "t", sent_as(2, 0, [Record(0, NOW, None, bytes(100))]), 9)
+    many = sent_as(2, 0, [Record(n, NOW, None, bytes(500)) for n in range(10)])
+    await client.produce("t", many, 1, version=9)
+    wanted = [
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=3000) for number in range(2)
+    ]
+    request = FetchRequest(
+        max_wait_ms=5000, min_bytes=1000, topics=[FetchTopic(topic="t", partitions=wanted)]
+    )
+    response = await client.ask(FETCH, 2, request)
+    sizes = {part.partition_index: len(part.records) for part in response.responses[0].partitions}
+    assert 0 < sizes[0] < 500 < sizes[1] <= 3000
+
+
 @pytest.mark.parametrize("bound", ["bytes", "time"])
 async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, bound: str
