@@ -294,6 +294,12 @@ def test_a_place_that_is_none(place: str) -> None:
         read(asked)
 
 
+def test_a_table_that_a_broker_does_not_give() -> None:
+    asked = options.parse({"source": "broker:localhost:1", "topic": "t", "table": "segments"}, NOW)
+    with pytest.raises(WrongOption, match="option table: a broker gives records; segments are read from"):
+        read(asked)
+
+
 def test_several_addresses_of_which_one_answers(broker: Broker, client: RawClient, topic: str) -> None:
     client.create(topic)
     client.produce(topic, batch([NOW]))
