@@ -10,7 +10,7 @@ import click
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
 
-NEEDED = ("pyspark", "pyarrow", "numpy", "typer")
+NEEDED = ("pyspark", "pyarrow", "numpy")
 
 
 @click.command(

@@ -207,6 +207,11 @@ def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
     return b"".join(pieces), np.array([starts[id(rows.data)] for rows in pending], np.int64)
 
 
+def timestamps(times_ms: Sequence[int | None]) -> pa.Array:
+    """Return times in ms as a column; None is null."""
+    return _timestamps(np.array([NO_TIMESTAMP if each is None else each for each in times_ms], np.int64))
+
+
 def _timestamps(times_ms: Numbers) -> pa.Array:
     """Return times; null where there is none. What lies beyond the year 294247 is the last moment before."""
     if len(times_ms) and (times_ms.max() > _LARGEST_MS or times_ms.min() < -_LARGEST_MS):

@@ -14,6 +14,7 @@ from tidelog.pipeline.errors import WrongOption
 
 RECORD, APPEND = "record", "append"
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
+RECORDS_TABLE, BATCHES_TABLE, SEGMENTS_TABLE = "records", "batches", "segments"
 # Of a segment a task reads so much: some seconds of one core.
 TASK_BYTES: Final = 64 << 20
 # By then it is neither the same time nor the same day.
@@ -22,11 +23,13 @@ _LATER_MS: Final = 48 * 3600 * 1000
 _NAMES: Final = (
     "source",
     "topic",
+    "table",
     "clock",
     "from",
     "to",
     "bad",
     "partitions",
+    "maxRecords",
     "taskBytes",
     "failOnDataLoss",
     "maxRecordsPerTrigger",
@@ -40,12 +43,14 @@ class Options(NamedTuple):
     kind: str  # segments or broker
     place: str
     topic: str
+    table: str = RECORDS_TABLE
     clock: str = RECORD
     from_ms: int | None = None
     to_ms: int | None = None
     bad: str = FAIL
     quarantine: str = ""
     partitions: frozenset[int] | None = None
+    max_records: int | None = None
     task_bytes: int = TASK_BYTES
     fails_on_loss: bool = True  # where retention deleted what was still to be read
     max_records_per_trigger: int | None = None
@@ -74,12 +79,14 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         kind,
         place,
         given["topic"],
+        one_of(given, "table", (RECORDS_TABLE, BATCHES_TABLE, SEGMENTS_TABLE)),
         one_of(given, "clock", (RECORD, APPEND)),
         from_ms,
         to_ms,
         bad,
         quarantine,
         _partitions(given.get("partitions")),
+        count(given, "maxRecords", 0),
         count(given, "taskBytes") or TASK_BYTES,
         one_of(given, "failOnDataLoss", ("true", "false")) == "true",
         count(given, "maxRecordsPerTrigger"),

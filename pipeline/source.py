@@ -5,6 +5,7 @@ Only the columns of the requested schema are made, so `.schema("offset long, key
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
@@ -32,16 +33,17 @@ class TidelogSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of the table."""
-        options.parse(self.options, now_ms())  # an option that is wrong fails here, before the first action
-        return tables.ddl(tables.RECORDS)
+        return tables.ddl(tables.SCHEMAS[options.parse(self.options, now_ms()).table])
 
     def reader(self, schema: StructType) -> "Reader":
         """Return what plans and reads a scan of some columns."""
-        return Reader(options.parse(self.options, now_ms()), tables.checked(schema, tables.READABLE))
+        chosen = options.parse(self.options, now_ms())
+        return Reader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
         """Return what plans and reads the batches of a stream of some columns."""
-        return StreamReader(options.parse(self.options, now_ms()), tables.checked(schema, tables.READABLE))
+        chosen = options.parse(self.options, now_ms())
+        return StreamReader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """Return what appends a frame to a topic."""
@@ -62,9 +64,20 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
         pieces = KINDS[self._options.kind].plan(self._options, now_ms())
+        if self._options.max_records is not None:
+            return [Task(tuple(pieces))]  # Only a single task can count the rows of all pieces.
         return [*packed(pieces, self._options.task_bytes)] or [Task(())]
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(task, Task)
-        return task.rows(self._names, self._options)
+        left = self._options.max_records
+        with closing(task.rows(self._names, self._options)) as found:
+            for rows in found:
+                if left is None:
+                    yield rows
+                    continue
+                yield rows.slice(0, left)
+                left -= rows.num_rows
+                if left <= 0:
+                    return

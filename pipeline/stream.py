@@ -27,7 +27,7 @@ from tidelog.config import times
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.now import now_ms
-from tidelog.pipeline.options import Options
+from tidelog.pipeline.options import RECORDS_TABLE, Options
 from tidelog.pipeline.ranges import TopicOffsets
 from tidelog.pipeline.tasks import KINDS, Task, packed
 
@@ -42,7 +42,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One stream."""
 
     def __init__(self, chosen: Options, names: tuple[str, ...]) -> None:
-        """WrongOption where the end of the range is relative."""
+        """WrongOption where an option is for tables that do not grow."""
+        if chosen.max_records is not None:
+            raise WrongOption(
+                "option maxRecords: a stream has no end; write maxRecordsPerTrigger for its batches"
+            )
+        if chosen.table != RECORDS_TABLE:
+            raise WrongOption(f"option table: a stream is of records; {chosen.table} are read as a table")
         if "to_ms" in chosen.relative:
             raise WrongOption(
                 "option to: a stream would pass over all that comes after it, for good; write the time itself, such as "

@@ -1,4 +1,4 @@
-"""The columns of the source's table, for Arrow and for Spark."""
+"""The columns of the source's tables, for Arrow and for Spark."""
 
 from typing import Final
 
@@ -30,7 +30,53 @@ RECORDS: Final = pa.schema(
 # A column of records that is made where it is asked for by name: append times are bounds where they were lost.
 IS_BOUND: Final = "is_append_bound"
 READABLE: Final = RECORDS.append(pa.field(IS_BOUND, pa.bool_()))
+BATCHES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("position", pa.int64()),
+        ("file", pa.string()),
+        ("bytes", pa.int64()),
+        ("codec", pa.string()),
+        ("magic", pa.int32()),
+        ("records", pa.int32()),
+        ("first_timestamp", _TIME),
+        ("max_timestamp", _TIME),
+        ("append_time", _TIME),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("base_sequence", pa.int32()),
+        ("is_transactional", pa.bool_()),
+        ("is_control", pa.bool_()),
+        ("leader_epoch", pa.int32()),
+        ("crc", pa.int64()),
+    ]
+)
+_DAMAGE: Final = pa.struct([(name, pa.int64()) for name in ("start", "end", "next_offset")])
+SEGMENTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("next_offset", pa.int64()),
+        ("file", pa.string()),
+        ("bytes", pa.int64()),
+        ("min_timestamp", _TIME),
+        ("max_timestamp", _TIME),
+        ("first_append_time", _TIME),
+        ("last_append_time", _TIME),
+        ("records", pa.int64()),
+        ("batches", pa.int64()),
+        ("damage", pa.list_(_DAMAGE)),
+        ("is_active", pa.bool_()),
+    ]
+)
 _MAY_BE_NULL: Final = ("timestamp", "binary")
+# By the value of option `table`: the columns of each, and those that may be asked for.
+SCHEMAS: Final = {"records": RECORDS, "batches": BATCHES, "segments": SEGMENTS}
+COLUMNS: Final = SCHEMAS | {"records": READABLE}
 
 
 def ddl(schema: pa.Schema) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from tidelog.client import address
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError, Unreachable
 from tidelog.pipeline.errors import PipelineError, WrongOption
@@ -24,12 +25,16 @@ def connected(place: str) -> Iterator[Cluster]:
 
 
 def addresses(place: str) -> list[tuple[str, int]]:
-    """Return hosts and ports of text such as `localhost:9092,[::1]:9093`; WrongOption."""
-    found = []
-    for each in place.split(","):
-        host, _, port = each.strip().rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise WrongOption(f"broker:{place} names no HOST:PORT, such as broker:localhost:9092")
-        found.append((host, int(port)))
-    return found
+    """Return the hosts and ports of HOST:PORT, or of several with commas; WrongOption."""
+    try:
+        return [_address(each.strip()) for each in place.split(",")]
+    except ValueError as error:
+        raise WrongOption(
+            f"broker:{place} names no HOST:PORT, such as broker:localhost:9092: {error}"
+        ) from None
+
+
+def _address(text: str) -> tuple[str, int]:
+    if ":" not in text:
+        raise ValueError("the port is missing")
+    return address.parse(text)

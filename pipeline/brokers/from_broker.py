@@ -35,7 +35,7 @@ from tidelog.pipeline import quarantine
 from tidelog.pipeline.brokers.connected import connected
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
-from tidelog.pipeline.options import APPEND, FAIL, QUARANTINE, Options
+from tidelog.pipeline.options import APPEND, FAIL, QUARANTINE, RECORDS_TABLE, Options
 from tidelog.pipeline.ranges import TopicOffsets, chosen_partitions, window_of
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
@@ -65,6 +65,10 @@ class Piece(NamedTuple):
 
 def plan(chosen: Options, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
     """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
+    if chosen.table != RECORDS_TABLE:
+        raise WrongOption(
+            f"option table: a broker gives records; {chosen.table} are read from segments:FOLDER"
+        )
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         window = window_of(chosen)

@@ -18,11 +18,12 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import DamagedLog, PipelineError
-from tidelog.pipeline.files import pieces, remote, segments, snapshot
+from tidelog.pipeline.files import listings, pieces, remote, segments, snapshot
+from tidelog.pipeline.files.listings import Listing
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece
-from tidelog.pipeline.options import FAIL, Options
-from tidelog.pipeline.quarantine import held
+from tidelog.pipeline.options import BATCHES_TABLE, FAIL, SEGMENTS_TABLE, Options
+from tidelog.pipeline.quarantine import Bad, held
 from tidelog.pipeline.ranges import TopicOffsets, chosen_partitions, window_of
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
@@ -84,12 +85,15 @@ def _retried(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @_retried
-def plan(chosen: Options, now_ms: int) -> list[Piece]:
-    """Return pieces that have every record that is wanted, in the order of partitions and offsets.
+def plan(chosen: Options, now_ms: int) -> list[Piece] | list[Listing]:
+    """Return pieces that have every row that is wanted, in the order of partitions and offsets.
 
     Their files are kept from retention until they are read.
     """
-    return snapshot.taken(look(chosen, now_ms).pieces, now_ms)
+    if chosen.table != SEGMENTS_TABLE:
+        return snapshot.taken(look(chosen, now_ms).pieces, now_ms)
+    with wanted_logs(chosen, now_ms) as logs:
+        return [listings.segments_of(log, root, window_of(chosen)) for log, _, root in logs]
 
 
 @_retried
@@ -297,24 +301,34 @@ def _open_remote(root: str, path: Path) -> files.File:
     return remote.open_file(root, Path(path.parent.name, path.name))
 
 
-def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
+def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece, and let go of its files."""
+    if isinstance(piece, Listing):
+        yield listings.rows_of(piece, names)
+        return
     bad = quarantine.handler(chosen.bad, chosen.quarantine, piece.topic, piece.partition)
-    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     try:
-        for found in pieces.batches(piece, bad):
-            if decoder.is_better_taken(found.data):
-                yield from decoder.take()
-            try:
-                decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
-            except (RecordsError, RecordError) as error:
-                data = bytes(found.data[found.at :][: found.header.size_bytes])
-                bad(piece.path, found.position, held(data), str(error))
-            if decoder.is_full:
-                yield from decoder.take()
-        yield from decoder.take()
+        if chosen.table == BATCHES_TABLE:
+            yield from listings.batches_of(piece, names, bad)
+        else:
+            yield from _records(piece, names, bad)
     finally:
         release([piece])
+
+
+def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
+    for found in pieces.batches(piece, bad):
+        if decoder.is_better_taken(found.data):
+            yield from decoder.take()
+        try:
+            decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
+        except (RecordsError, RecordError) as error:
+            data = bytes(found.data[found.at :][: found.header.size_bytes])
+            bad(piece.path, found.position, held(data), str(error))
+        if decoder.is_full:
+            yield from decoder.take()
+    yield from decoder.take()
 
 
 def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, BatchHeader]]:
@@ -324,6 +338,6 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
         yield found.data, found.at, found.header
 
 
-def release(planned: Iterable[Piece]) -> None:
+def release(planned: Iterable[Piece | Listing]) -> None:
     """Let go of the files of pieces that are not read."""
-    snapshot.release(planned)
+    snapshot.release(piece for piece in planned if isinstance(piece, Piece))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.files import from_segments, segments, snapshot
+from tidelog.pipeline.files import from_segments, listings, segments, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts import archives, output
 from tidelog.pipeline.jobs.parts.archives import Manifest
@@ -21,13 +21,20 @@ from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import Scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.protocol.records.batch import NO_TIMESTAMP
-from tidelog.storage import files
 from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
-from tidelog.storage.minima import BEYOND, UNKNOWN
 
 COLUMNS: Final = ("file", "bytes", "finding")
+_DESCRIBED: Final = (
+    "base_offset",
+    "next_offset",
+    "records",
+    "batches",
+    "min_timestamp",
+    "max_timestamp",
+    "first_append_time",
+    "last_append_time",
+)
 _WAVES_PER_CORE: Final = 4  # segments of a wave, for each core
 
 
@@ -84,11 +91,7 @@ def _look(log: Log, target: Place | None) -> Found:
             f"{where} is of another topic of this name, of id {manifest.topic_id}, not {topic_id}: the topic was made "
             "anew; name another folder in --out"
         )
-    described = {
-        each["base_offset"]: each
-        for number in range(len(log.segments))
-        for each in segments.verifying(log, partial(_described, log, number))
-    }
+    rows = {row["base_offset"]: row for row in listings.segments_of(log).rows}
     sizes = manifest.log_bytes()
     new: list[New] = []
     for number, segment in enumerate(log.segments[:-1]):
@@ -96,40 +99,16 @@ def _look(log: Log, target: Place | None) -> Found:
         if next_offset <= log.log_start_offset:
             continue  # Nothing that can be read is in it.
         if base >= manifest.next_offset:
-            new.append(New(segments.whole(log, number), described[base]))
-            continue
-        status = files.status(segment.path(LOG))
-        size = segment.size if status is None else status.size
-        if sizes.get(base) != size:
+            described = {name: rows[base][name] for name in _DESCRIBED}
+            new.append(New(segments.whole(log, number), described))
+        elif sizes.get(base) != rows[base]["bytes"]:
             raise PipelineError(
-                f"{where} has other bytes than {segment.path(LOG)}, which has {size}: the log was cut or compacted; "
-                "name another folder in --out"
+                f"{where} has other bytes than {segment.path(LOG)}, which has {rows[base]['bytes']}: the log was cut "
+                "or compacted; name another folder in --out"
             )
     is_gone = manifest.segments and new and new[0].piece.base_offset > manifest.next_offset
     lost = (manifest.next_offset, new[0].piece.base_offset) if is_gone else None
     return Found(manifest, archived is not None, new, len(log.segments) - len(new), lost)
-
-
-def _described(log: Log, number: int) -> list[dict[str, Any]]:
-    """Return what a manifest says of a segment; null is what is not known."""
-    segment = log.segments[number]
-    summary, is_counted = segment.summary, not segment.is_known_by_index
-    return [
-        {
-            "base_offset": segment.base_offset,
-            "next_offset": segment.next_offset,
-            "records": summary.record_count if is_counted else None,
-            "batches": summary.batch_count if is_counted else None,
-            "min_timestamp": _known(summary.min_timestamp, UNKNOWN, BEYOND),
-            "max_timestamp": _known(summary.max_timestamp),
-            "first_append_time": _known(summary.first_append_ms),
-            "last_append_time": _known(summary.last_append_ms) if summary.batch_count else None,
-        }
-    ]
-
-
-def _known(time_ms: int, *unknown: int) -> int | None:
-    return None if time_ms in (NO_TIMESTAMP, *unknown) else time_ms
 
 
 def _ship(flags: JobFlags, chosen: Options, target: Place, found: list[Found]) -> int:

@@ -11,7 +11,7 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline import commands
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options, parse
-from tidelog.pipeline.tables import RECORDS
+from tidelog.pipeline.tables import SCHEMAS
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
@@ -82,7 +82,7 @@ def rows_of(place: object, names: Sequence[str] = (), **options: Any) -> list[di
     return [
         row
         for piece in from_segments.plan(chosen, NOW)
-        for rows in from_segments.rows(piece, names or RECORDS.names, chosen)
+        for rows in from_segments.rows(piece, names or SCHEMAS[chosen.table].names, chosen)
         for row in rows.to_pylist()
     ]
 

@@ -286,11 +286,28 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["localhost", "localhost:", ":9092", "localhost:0", "localhost:x", "localhost:65536"]
+    ("place", "reason"),
+    [
+        ("localhost", "the port is missing"),
+        ("localhost:1,localhost", "the port is missing"),
+        ("localhost:", "write it as host:port"),
+        (":9092", "write it as host:port"),
+        ("localhost:x", "write it as host:port"),
+        ("localhost:\N{ARABIC-INDIC DIGIT THREE}", "write it as host:port"),
+        ("::1:9092", r"an IPv6 address as \[::1\]:9092"),
+        ("localhost:0", "the port is out of range"),
+        ("localhost:65536", "the port is out of range"),
+    ],
 )
-def test_a_place_that_is_none(place: str) -> None:
+def test_a_place_that_is_none(place: str, reason: str) -> None:
     asked = options.parse({"source": f"broker:{place}", "topic": "t"}, NOW)
-    with pytest.raises(WrongOption, match="names no HOST:PORT"):
+    with pytest.raises(WrongOption, match=f"names no HOST:PORT.*{reason}"):
+        read(asked)
+
+
+def test_a_table_that_a_broker_does_not_give() -> None:
+    asked = options.parse({"source": "broker:localhost:1", "topic": "t", "table": "segments"}, NOW)
+    with pytest.raises(WrongOption, match="option table: a broker gives records; segments are read from"):
         read(asked)
 
 

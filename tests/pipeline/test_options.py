@@ -20,16 +20,18 @@ def test_all_of_them_by_names_in_any_case_as_spark_hands_them_over() -> None:
     given = {
         "SOURCE": "broker:127.0.0.1:9092",
         "topic": "orders",
+        "table": "batches",
         "clock": "append",
         "from": "2023-11-14T22:13:20Z",
         "to": "1700000001500",
         "bad": "quarantine:/q:1",
         "partitions": "0, 2,2",
+        "maxrecords": "0",
         "taskbytes": "1",
     }
     assert parse(given, NOW) == Options(
-        "broker", "127.0.0.1:9092", "orders", "append", NOW, NOW + 1500, "quarantine", "/q:1",
-        frozenset({0, 2}), 1,
+        "broker", "127.0.0.1:9092", "orders", "batches", "append", NOW, NOW + 1500, "quarantine", "/q:1",
+        frozenset({0, 2}), 0, 1,
     )  # fmt: skip
 
 
@@ -63,6 +65,7 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
         ({"source": "segments:"}, "option source: 'segments:' is none"),
         ({"topic": ""}, 'option topic: it is missing; write .option("topic", "NAME")'),
         ({"topics": "t"}, "option topics: there is none of this name"),
+        ({"table": "recordz"}, "option table: 'recordz' is none of records, batches, segments"),
         ({"clock": "wall"}, "option clock: 'wall' is none of record, append"),
         ({"bad": "ignore"}, "option bad: 'ignore' is none of fail, skip and quarantine:FOLDER"),
         ({"bad": "quarantine:"}, "option bad: 'quarantine:' is none"),
@@ -77,6 +80,8 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
             "option taskBytes: '\N{ARABIC-INDIC DIGIT THREE}' is no number",
         ),
         ({"partitions": ""}, "option partitions: '' is no list of numbers"),
+        ({"maxRecords": "-1"}, "option maxRecords: '-1' is no number from 0 on"),
+        ({"maxRecords": "many"}, "option maxRecords: 'many' is no number from 0 on"),
         ({"taskBytes": "many"}, "option taskBytes: 'many' is no number from 1 on"),
         ({"taskBytes": "0"}, "option taskBytes: '0' is no number from 1 on"),
         ({"from": "yesterdayish"}, "option from: "),

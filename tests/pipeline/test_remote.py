@@ -57,6 +57,14 @@ def test_rows_are_those_of_the_folder_by_every_way_to_ask(data: Path, root: str)
         assert read(root, **options) == read(str(data), **options) != []
 
 
+def test_batches_and_segments_are_listed_too(data: Path, root: str) -> None:
+    for table in ("batches", "segments"):
+        there, here = read(root, table=table), read(str(data), table=table)
+        assert [row | {"file": ""} for row in there] == [row | {"file": ""} for row in here] != []
+        files = [f"s3://whole/a/prefix/{Path(row['file']).relative_to(data)}" for row in here]
+        assert [row["file"] for row in there] == files  # without the secret
+
+
 def test_a_range_reads_little_of_the_logs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     pread = remote.RemoteLog.pread

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.jobs import chosen_of
+from tests.pipeline.jobs import chosen_of, rows_of
 from tests.support.batches import changed
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
 from tidelog.config.options import BrokerConfig
@@ -295,6 +295,8 @@ def test_a_damaged_last_batch_of_the_active_segment_is_told_and_kept(
     assert offsets(read(tmp_path / "d", bad=f"quarantine:{tmp_path}/q")) == list(range(18))
     kept = tmp_path / "q" / "t-0" / f"{path.name}@{at}.bin"
     assert kept.read_bytes() == path.read_bytes()[at:]
+    (segment,) = rows_of(tmp_path / "d", table="segments")
+    assert [each["start"] for each in segment["damage"]] == [at]
     assert offsets(read(tmp_path / "d", (0, 18))) == list(range(18))
     if how == "live":
         with open(path, "ab") as file:

@@ -91,6 +91,22 @@ def test_a_narrower_schema_is_honoured_and_a_wrong_one_named(spark: Any, tmp_pat
         fails(lambda schema=schema: table(spark, tmp_path).schema(schema).load().collect(), message)
 
 
+def test_max_records_are_exactly_so_many(spark: Any, tmp_path: Path) -> None:
+    for partition in range(2):
+        a_topic(tmp_path, *MANY, partition=partition)
+    for count, expected in ((0, 0), (1, 1), (130, 130), (1000, 240)):
+        assert table(spark, tmp_path, maxRecords=count, taskBytes=500).load().count() == expected
+    assert not list(tmp_path.glob(f"*/{FOLDER}/*/*.log"))
+
+
+def test_the_other_tables_of_a_log(spark: Any, tmp_path: Path) -> None:
+    a_topic(tmp_path, *MANY)
+    assert table(spark, tmp_path, table="batches").load().selectExpr("sum(records)").first()[0] == 120
+    segments = table(spark, tmp_path, table="segments").load()
+    assert segments.count() == len(list(tmp_path.glob("t-0/*.log")))
+    assert segments.selectExpr("sum(records)").first()[0] == 120
+
+
 def test_an_empty_range_has_no_rows(spark: Any, tmp_path: Path) -> None:
     a_topic(tmp_path, *MANY)
     assert table(spark, tmp_path, **{"from": str(NOW + 10**6)}).load().collect() == []

@@ -265,3 +265,15 @@ def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Bro
 
 def committed(broker: Broker, topic: str) -> dict[int, int]:
     return topics.committed(broker, f"g-{topic}", topic)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"maxRecords": "5"}, r"option maxRecords: .*maxRecordsPerTrigger"),
+        ({"table": "segments"}, "option table: a stream is of records; segments are read as a table"),
+    ],
+)
+def test_an_option_that_is_for_tables(options: dict[str, str], said: str) -> None:
+    with pytest.raises(WrongOption, match=said):
+        stream("segments:/x", "t", **options)

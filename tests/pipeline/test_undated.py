@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.jobs import TIMES, a_topic, run
+from tests.pipeline.jobs import TIMES, a_topic, rows_of, run
 from tests.pipeline.test_segments import NAMES, OUT_OF_ORDER, Row, a_log, closed, model, offsets, read
 from tests.support.logs import NOW, batch, open_log
 from tidelog.pipeline.errors import PipelineError
@@ -182,6 +182,16 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
     shutil.rmtree(tmp_path / "q")
     with pytest.raises(PipelineError, match="appended is not known"):
         scan(parse(given, NOW))
+
+
+def test_batches_of_a_range_and_segments_that_may_be_of_it(tmp_path: Path) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER))
+    for path in indexes(data):
+        path.unlink()
+    with pytest.raises(PipelineError, match="appended is not known"):
+        rows_of(data, table="batches", **appended(NOW, NOW + 100))
+    rows = rows_of(data, ("base_offset",), table="segments", **appended(NOW, NOW + 1))
+    assert len(rows) == len(list(data.glob("t-0/*.log")))
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -1,4 +1,4 @@
-"""The flags that all jobs have, declared once (`job`), and what a job does with them.
+"""The flags that several jobs have, and what a job does with those that all have (`job`, `JobFlags`).
 
 Neither Spark nor Arrow is loaded before a job runs, so that help comes at once and without them.
 """
@@ -6,14 +6,14 @@ Neither Spark nor Arrow is loaded before a job runs, so that help comes at once 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
+from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from tidelog.config import times
 from tidelog.config.times import TimeError
@@ -28,81 +28,106 @@ if TYPE_CHECKING:
     from tidelog.pipeline.jobs.parts.scan import Scan
     from tidelog.pipeline.options import Options
 
+Job = Callable[..., int]
 TIME: Final = "ISO with Z or an offset, '2 hours ago', 'yesterday 09:00', @ and epoch seconds"
-Source = Annotated[
-    str, typer.Option(metavar="SOURCE", help="segments:FOLDER, a broker's data folder, or broker:HOST:PORT.")
-]
-Topic = Annotated[str, typer.Option(metavar="NAME", help="The topic that is read.")]
-From = Annotated[str, typer.Option("--from", metavar="TIME", help=f"Records at or after it: {TIME}.")]
-To = Annotated[str, typer.Option("--to", metavar="TIME", help="Records before it.")]
-Clock = Annotated[
-    str, typer.Option(metavar="CLOCK", help="record or append: the time that --from and --to are of.")
-]
-Bad = Annotated[
-    str, typer.Option(metavar="HOW", help="What damaged bytes are for: fail, skip or quarantine:FOLDER.")
-]
-Checkpoint = Annotated[
-    str, typer.Option(metavar="FOLDER", help="Where a stream keeps how far it is; default: in --out.")
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="A setting of Spark's, spark.master among them; may be repeated."
+# The flags of `JobFlags`, in the order of the help.
+_JOB_OPTIONS: Final = (
+    click.option(
+        "--source",
+        metavar="SOURCE",
+        default="",
+        help="segments:FOLDER, a broker's data folder, or broker:HOST:PORT.",
     ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be read, and make nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one a row.")]
-Out = Annotated[str, typer.Option(metavar="PATH", help="The folder that is written, or s3://BUCKET/PATH.")]
-Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet or delta.")]
-Decode = Annotated[
-    str,
-    typer.Option(
-        metavar="HOW", help="Add a column decoded, of values as string or json; null where they are none."
+    click.option("--topic", metavar="NAME", default="", help="The topic that is read."),
+    click.option("--from", "from_time", metavar="TIME", default="", help=f"Records at or after it: {TIME}."),
+    click.option("--to", "to_time", metavar="TIME", default="", help="Records before it."),
+    click.option(
+        "--clock",
+        metavar="CLOCK",
+        default="record",
+        show_default=True,
+        help="record or append: the time that --from and --to are of.",
     ),
-]
-Schema = Annotated[str, typer.Option(metavar="DDL", help="What the JSON has, as in 'id long, user string'.")]
-ByDate = Annotated[
-    bool, typer.Option("--by-date", help="Put rows into folders date=YYYY-MM-DD, by the time of --clock.")
-]
-Group = Annotated[str, typer.Option(metavar="GROUP", help="A consumer group.")]
-AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Stop when all is read that was there at the start.")
-]
-CommitTo = Annotated[
-    str, typer.Option("--group", metavar="GROUP", help="Commit to this group what has been written.")
-]
-MaxRecords = Annotated[
-    int, typer.Option(min=0, help="Of how many records a batch is, at most; 0: what takes a second or so.")
-]
-Window = Annotated[str, typer.Option(metavar="LENGTH", help="How long a window is: 10s, '2 hours'.")]
-Html = Annotated[str, typer.Option(metavar="FILE", help="Write a page with charts, too.")]
-Against = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TIER",
-        help="Compare with what should have the same records: segments:FOLDER, broker:HOST:PORT, parquet:PATH or "
-        "delta:PATH; may be repeated.",
+    click.option(
+        "--bad",
+        metavar="HOW",
+        default="fail",
+        show_default=True,
+        help="What damaged bytes are for: fail, skip or quarantine:FOLDER.",
     ),
-]
-Bytes = Annotated[
-    bool, typer.Option("--bytes", help="Add up the bytes of keys and values, too: they are read for it.")
-]
+    click.option(
+        "--checkpoint",
+        metavar="FOLDER",
+        default="",
+        help="Where a stream keeps how far it is; default: in --out.",
+    ),
+    click.option(
+        "--conf",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting of Spark's, spark.master among them; may be repeated.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Say what would be read, and make nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON: one document, or one a row."),
+)
+out_option = click.option(
+    "--out", metavar="PATH", default="", help="The folder that is written, or s3://BUCKET/PATH."
+)
+# The flags of `Table`, in the order of the help.
+_TABLE_OPTIONS: Final = (
+    out_option,
+    click.option(
+        "--format",
+        "format_name",
+        metavar="FORMAT",
+        default="parquet",
+        show_default=True,
+        help="parquet or delta.",
+    ),
+    click.option(
+        "--decode",
+        metavar="HOW",
+        default="",
+        help="Add a column decoded, of values as string or json; null where they are none.",
+    ),
+    click.option(
+        "--schema", metavar="DDL", default="", help="What the JSON has, as in 'id long, user string'."
+    ),
+    click.option(
+        "--by-date", is_flag=True, help="Put rows into folders date=YYYY-MM-DD, by the time of --clock."
+    ),
+)
+group_option = click.option("--group", metavar="GROUP", default="", help="A consumer group.")
+available_now_option = click.option(
+    "--available-now", is_flag=True, help="Stop when all is read that was there at the start."
+)
+commit_to_option = click.option(
+    "--group", metavar="GROUP", default="", help="Commit to this group what has been written."
+)
+window_option = click.option(
+    "--window",
+    metavar="LENGTH",
+    default="1m",
+    show_default=True,
+    help="How long a window is: 10s, '2 hours'.",
+)
+html_option = click.option("--html", metavar="FILE", default="", help="Write a page with charts, too.")
 
 
 @dataclasses.dataclass(frozen=True)
 class JobFlags:
     """The flags that all jobs have, and what a job does with them. Times are fixed once, when the job begins."""
 
-    source: Source = ""
-    topic: Topic = ""
-    from_time: From = ""
-    to_time: To = ""
-    clock: Clock = "record"
-    bad: Bad = "fail"
-    checkpoint: Checkpoint = ""
-    conf: Conf = None
-    dry_run: DryRun = False
-    as_json: Json = False
+    source: str = ""
+    topic: str = ""
+    from_time: str = ""
+    to_time: str = ""
+    clock: str = "record"
+    bad: str = "fail"
+    checkpoint: str = ""
+    conf: Sequence[str] = ()
+    dry_run: bool = False
+    as_json: bool = False
     given_times: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
     begun: float = dataclasses.field(default_factory=monotonic)
 
@@ -173,7 +198,7 @@ class JobFlags:
         from tidelog.pipeline.session import session
 
         handler = ctrl_c.installed()
-        spark = session(_settings(self.conf or ()))
+        spark = session(_settings(self.conf))
         if handler is not None:
             handler.install(spark)
         # What fails is raised, and said once.
@@ -217,55 +242,52 @@ def one_of(flag: str, text: str, known: Sequence[str]) -> str:
 class Table:
     """The flags of the table that a job writes."""
 
-    out: Out = ""
-    format_name: Format = "parquet"
-    decode: Decode = ""
-    schema: Schema = ""
-    by_date: ByDate = False
+    out: str = ""
+    format_name: str = "parquet"
+    decode: str = ""
+    schema: str = ""
+    by_date: bool = False
 
 
-def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Register a job: a function of flags, and of groups of them, `JobFlags` first, becomes a command that has all."""
+def _grouped(name: str, group: type, options: Sequence[Callable[[Job], Job]]) -> Callable[[Job], Job]:
+    """Return a decorator: a command gets these options, and its function their values as one argument."""
+    fields = [each.name for each in dataclasses.fields(group)]
 
-    def register(function: Callable[..., int]) -> Callable[..., int]:
-        taken = inspect.signature(function, eval_str=True).parameters
-        groups = {
-            each: taken[each].annotation for each in taken if taken[each].annotation in (JobFlags, Table)
-        }
-        fields = {each: _flags(group) for each, group in groups.items()}
-        own = [_by_name(taken[each]) for each in taken if each not in groups]
-
+    def decorate(function: Job) -> Job:
+        @wraps(function)
         def run(**given: Any) -> int:
-            for each, group in groups.items():
-                given[each] = group(**{flag.name: given.pop(flag.name) for flag in fields[each]})
-            given["flags"] = given["flags"].fixed(now_ms())
-            try:
-                with ctrl_c.handled():
-                    return function(**given)
-            except KeyboardInterrupt:
-                Progress(name).say("ended by Ctrl-C, before it was done")
-                raise
+            values = {each: given.pop(each) for each in fields if each in given}
+            return function(**{name: group(**values)}, **given)
 
-        common = fields["flags"]
-        special = [flag for each, group in fields.items() if each != "flags" for flag in group]
-        every = [*special, *own, *common]
-        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in every}
-        run.__doc__ = function.__doc__
-        app.command(name)(run)
-        return function
+        for option in reversed(options):
+            option(run)
+        return run
 
-    return register
+    return decorate
 
 
-def _flags(group: type) -> list[inspect.Parameter]:
-    """Return the flags of a group: the fields that are annotated as such."""
-    fields = inspect.signature(group, eval_str=True).parameters.values()
-    return [_by_name(each) for each in fields if get_origin(each.annotation) is Annotated]
+table_options = _grouped("table", Table, _TABLE_OPTIONS)
 
 
-def _by_name(flag: inspect.Parameter) -> inspect.Parameter:
-    return flag.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+def job(function: Job) -> Job:
+    """Decorate a job: its command has the flags of all jobs, and Ctrl-C ends it.
+
+    This is the innermost decorator, so that help shows the flags of the job itself first.
+    """
+
+    @_grouped("flags", JobFlags, _JOB_OPTIONS)
+    @wraps(function)
+    def run(flags: JobFlags, **given: Any) -> int:
+        name = str(click.get_current_context().info_name)
+        fixed = flags.fixed(now_ms())
+        try:
+            with ctrl_c.handled():
+                return function(flags=fixed, **given)
+        except KeyboardInterrupt:
+            Progress(name).say("ended by Ctrl-C, before it was done")
+            raise
+
+    return run
 
 
 def _time_ms(flag: str, text: str, now_ms: int) -> int:
