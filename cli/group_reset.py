@@ -14,6 +14,7 @@ import click
 from tidelog.cli import offsets
 from tidelog.cli.arguments import (
     TIME_HELP,
+    Integer,
     bootstrap_option,
     group_argument,
     json_option,
@@ -35,6 +36,7 @@ from tidelog.cli.output import Column, or_dash, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
 from tidelog.cli.time_options import duration_ms, now_ms, time_ms
 from tidelog.config import times
+from tidelog.config.kinds import LONG_MAX
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -106,7 +108,7 @@ class _Partition(NamedTuple):
 @click.option(
     "--shift-by",
     metavar="N",
-    type=int,
+    type=Integer(-LONG_MAX, LONG_MAX),
     help="Move by this many records; a negative number moves back.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
