@@ -22,10 +22,10 @@ from tidelog.pipeline.jobs.parts.scan import Scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.protocol.records.batch import NO_TIMESTAMP
+from tidelog.protocol.records.record_times import BEYOND, UNKNOWN
 from tidelog.storage import files
 from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
-from tidelog.storage.minima import BEYOND, UNKNOWN
 
 COLUMNS: Final = ("file", "bytes", "finding")
 _WAVES_PER_CORE: Final = 4  # segments of a wave, for each core
