@@ -49,7 +49,7 @@ def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> An
             raise click.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
         if (size := len(text.encode())) > TEXT_MAX_BYTES:
             raise click.BadParameter(
-                f"{shortened(text)} has {size} bytes, and a broker takes at most {TEXT_MAX_BYTES}"
+                f"{shortened(text)} has {size:,} bytes, and a broker takes at most {TEXT_MAX_BYTES:,}"
             )
     return value
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-# What the protocol has room for, of a group's name.
-NAME_MAX_BYTES: Final = 2**15 - 1
 _OFFSET_DIGITS: Final = 19
 _TOPIC = re.compile(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 
@@ -180,9 +178,6 @@ def _check_name(group: str) -> None:
     """Refuse a name that no member of a group can have."""
     if not group:
         raise CommandError("GROUP is empty: nobody reads in a group without a name", USAGE)
-    size = len(group.encode())
-    if size > NAME_MAX_BYTES:
-        raise CommandError(f"the name of a group has {NAME_MAX_BYTES:,} bytes at most, and this one {size:,}")
 
 
 def _check_group(group: str, found: "Described | None", every: bool, is_dry: bool) -> None:

@@ -32,7 +32,7 @@ pytestmark = LEAVES_SOCKETS
 RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
 
 TOO_LONG = "\u00e4" * 16_384
-TOO_LONG_WORDS = "\u00e4" * 60 + "... has 32768 bytes, and a broker takes at most 32767. Try"
+TOO_LONG_WORDS = "\u00e4" * 60 + "... has 32,768 bytes, and a broker takes at most 32,767. Try"
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
