@@ -1,8 +1,9 @@
 """Arguments and options that several verbs have in common.
 
-Invariant: a text that goes to a broker is UTF-8.
+Invariant: a text that goes to a broker is UTF-8, and no longer than the protocol can carry.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +12,26 @@ import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
-from tidelog.cli.text import is_utf8, shown
-from tidelog.config.kinds import INT_MAX
+from tidelog.cli.text import is_utf8, shortened, shown
 
 TIME_HELP: Final = (
     "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
 )
 PATH: Final = click.Path(path_type=Path)
+# The protocol gives the length of a text in 16 bits.
+TEXT_MAX_BYTES: Final = 32_767
+
+
+class Integer(click.IntRange):
+    """A whole number in ASCII digits, within bounds."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; BadParameter for any other text, and for a number out of bounds."""
+        if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,30}", value):
+            self.fail(f"{shortened(value)!r} is not a valid integer", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Verbs(click.Group):
@@ -29,15 +43,19 @@ class Verbs(click.Group):
 
 
 def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
+    """Refuse a text that cannot be sent to a broker; the callback of every text that is sent."""
     for text in value if isinstance(value, (list, tuple)) else [value or ""]:
         if not is_utf8(text):
             raise click.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
+        if (size := len(text.encode())) > TEXT_MAX_BYTES:
+            raise click.BadParameter(
+                f"{shortened(text)} has {size:,} bytes, and a broker takes at most {TEXT_MAX_BYTES:,}"
+            )
     return value
 
 
-topic_argument = click.argument("topic", metavar="TOPIC", callback=utf8)
-group_argument = click.argument("group", metavar="GROUP", callback=utf8)
+topic_argument = click.argument("topic", metavar="TOPIC", callback=utf8, help="The name of the topic.")
+group_argument = click.argument("group", metavar="GROUP", callback=utf8, help="The name of the group.")
 bootstrap_option = click.option(
     "--bootstrap",
     metavar="HOST:PORT",
@@ -53,7 +71,7 @@ partitions_option = click.option(
     "--partition",
     "-p",
     "partitions",
-    type=click.IntRange(0, INT_MAX),
+    type=Integer(0),
     multiple=True,
     help="Default: all; may be repeated.",
 )

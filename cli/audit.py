@@ -14,6 +14,7 @@ import click
 from tidelog.broker.clock import Clock
 from tidelog.cli import offsets
 from tidelog.cli.arguments import (
+    Integer,
     Verbs,
     bootstrap_option,
     json_option,
@@ -55,7 +56,7 @@ KEYS: Final = (
 
 @click.group(cls=Verbs)
 def audit() -> None:
-    """Compare what a group has read of a topic with what was produced."""
+    """Compare what a group has read with what was produced."""
 
 
 @audit.command("keys")
@@ -65,7 +66,7 @@ def audit() -> None:
 @click.option(
     "--memory",
     metavar="MIB",
-    type=click.IntRange(1, 1 << 16),
+    type=Integer(1, 1 << 16),
     default=96,
     help="For the keys, of which 20,000 take 1; the log is read several times where there are more.",
 )
@@ -74,7 +75,7 @@ def audit() -> None:
 def audit_keys(
     topic: str, group: str, partitions: Sequence[int], memory: int, as_json: bool, bootstrap: str
 ) -> int:
-    """Show for each key that a group has not read to its end its last record and the last one that was delivered.
+    """List each key that a group has not read to its end. A line has the last record and the last one delivered.
 
     Of the others everything that was produced is delivered. Records are those that a reader of committed ones gets.
     """

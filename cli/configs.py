@@ -13,6 +13,7 @@ import click
 
 from tidelog.cli.arguments import (
     PATH,
+    Integer,
     Verbs,
     bootstrap_option,
     config_option,
@@ -48,14 +49,17 @@ Changes = dict[str, str | None]
 
 @click.group(cls=Verbs)
 def configs() -> None:
-    """Show and change the options of topics and of the broker: while it runs, or with --data-dir while none does."""
+    """Show and change the options of topics and of the broker.
+
+    The broker may be running, or stopped with --data-dir.
+    """
 
 
 _topic_option = click.option(
     "--topic", metavar="NAME", callback=utf8, help="The topic whose options to show or change."
 )
 _broker_option = click.option(
-    "--broker", metavar="ID", type=click.IntRange(0, INT_MAX), help="The broker, by its node.id."
+    "--broker", metavar="ID", type=Integer(0, INT_MAX), help="The broker, by its node.id."
 )
 _data_dir_option = click.option(
     "--data-dir",
@@ -146,7 +150,7 @@ def alter(
     data_dir: Path | None,
     all_brokers: bool,
 ) -> int:
-    """Change options of a topic or of a broker, which holds at once and after a restart."""
+    """Change options of a topic or of a broker. They apply at once, and after a restart."""
     if data_dir is not None or all_brokers:
         folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
         wanted = _wanted(config, delete_config)

@@ -15,6 +15,7 @@ from tidelog.broker.control_protocol import FAULT_OPTIONS
 from tidelog.cli.arguments import (
     PATH,
     TIME_HELP,
+    Integer,
     Verbs,
     json_option,
     parse_options,
@@ -48,14 +49,14 @@ Arguments = dict[str, Any]
 
 @click.group(cls=Verbs)
 def test_control() -> None:
-    """Move the clock of a broker that was started with --test-control, and make requests to it fail."""
+    """Move the clock of a broker, and make requests fail. The broker was started with serve --test-control."""
 
 
 _data_dir_option = click.option(
     "--data-dir", type=PATH, help="The data folder of the broker; default: as for serve."
 )
 _partition_option = click.option(
-    "--partition", "-p", type=click.IntRange(0, INT_MAX), default=0, help="The partition."
+    "--partition", "-p", type=Integer(0, INT_MAX), default=0, help="The partition."
 )
 
 
@@ -76,7 +77,7 @@ def _fault_options(function: Callable[..., Arguments]) -> Callable[..., Argument
     """Give a function the declared options of a fault."""
     for name, (declared, param) in reversed(FAULT_OPTIONS.items()):
         kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
-        bounded = click.IntRange(param.at_least, param.at_most)
+        bounded = Integer(param.at_least, param.at_most)
         function = click.option(
             *[f"--{name.replace('_', '-')}", *([param.short] if param.short else [])],
             name,
@@ -98,7 +99,7 @@ def hello() -> Arguments:
 
 @_command("now")
 def now() -> Arguments:
-    """Show the broker's time, after it has done all work that is due."""
+    """Show the broker's time, once all due work is done."""
     return {}
 
 
@@ -112,14 +113,14 @@ def hold(time: str | None) -> Arguments:
 @_command("set")
 @click.argument("time", help=f"{TIME_HELP}.")
 def set_clock(time: str) -> Arguments:
-    """Move the clock to a time, on or back, and hold it there."""
+    """Move the clock to a time, on or back, and hold it."""
     return {"at_ms": time}
 
 
 @_command("advance")
 @click.argument("span", help="48h, 1h30m, 500ms ...")
 def advance(span: str) -> Arguments:
-    """Move the clock forward and hold it there; all work due by then is done when this returns."""
+    """Move the clock forward, and hold it. All work due by then is done when this returns."""
     return {"ms": duration_ms("SPAN", span)}
 
 
@@ -132,10 +133,10 @@ def release() -> Arguments:
 @_command("fault")
 @click.argument("api", metavar="API...", nargs=-1, required=True, help="produce, fetch, ListOffsets ...")
 @click.option("--topic", callback=utf8, help="Only for this topic.")
-@click.option("--times", type=click.IntRange(1, INT_MAX), default=1, help="How often.")
+@click.option("--times", type=Integer(1, INT_MAX), default=1, help="How often.")
 @click.option("--always", is_flag=True, help="Until it is cleared.")
 @click.option("--probability", type=float, default=1.0, help="How likely, above 0 and up to 1.")
-@click.option("--seed", type=click.IntRange(0, LONG_MAX), default=0, help="Of chance.")
+@click.option("--seed", type=Integer(0, LONG_MAX), default=0, help="Of chance.")
 @_fault_options
 def fault(
     api: Sequence[str],
@@ -146,7 +147,7 @@ def fault(
     seed: int,
     **options: Any,
 ) -> Arguments:
-    """Make the next requests fail: with an error, a delay, a closed connection or a missing answer."""
+    """Make the next requests fail. They get an error, a delay, a closed connection or no answer."""
     given = {name: value for name, value in options.items() if value is not None}
     when = {"times": None if always else times, "probability": probability, "seed": seed}
     return {"api": list(api), "topic": topic, **when, **given}
@@ -159,7 +160,7 @@ def faults_seen() -> Arguments:
 
 
 @_command("clear_faults")
-@click.option("--fault", metavar="N", type=click.IntRange(1), help="Only this one.")
+@click.option("--fault", metavar="N", type=Integer(1), help="Only this one.")
 @click.option("--seen", is_flag=True, help="Forget those that were applied, too.")
 def clear_faults(fault: int | None, seen: bool) -> Arguments:
     """Remove all faults, a full disk too."""
@@ -169,7 +170,7 @@ def clear_faults(fault: int | None, seen: bool) -> Arguments:
 @_command("move_coordinator")
 @click.option("--group", "-g", callback=utf8, help="Only for this group.")
 def move_coordinator(group: str | None) -> Arguments:
-    """Tell each connected client once to look up the coordinator of its group again."""
+    """Make each client look up its group's coordinator. Each connected client is told once."""
     return {"group": group}
 
 
@@ -177,7 +178,7 @@ def move_coordinator(group: str | None) -> Arguments:
 @topic_argument
 @_partition_option
 def raise_leader_epoch(topic: str, partition: int) -> Arguments:
-    """Begin a new leader epoch of a partition, as after an election."""
+    """Begin a new leader epoch, as after an election."""
     return {"topic": topic, "partition": partition}
 
 
@@ -197,7 +198,7 @@ def free_disk() -> Arguments:
 @topic_argument
 @click.option(
     "--partitions",
-    type=click.IntRange(-1, INT_MAX),
+    type=Integer(-1, INT_MAX),
     default=-1,
     show_default=False,
     help="Default: the broker's num.partitions.",
@@ -217,7 +218,7 @@ def delete_topic(topic: str) -> Arguments:
 
 @_command("roll")
 def roll() -> Arguments:
-    """Begin a new segment in each log whose active segment is not empty."""
+    """Begin a new segment in each log. A log whose active segment is empty keeps it."""
     return {}
 
 
@@ -225,7 +226,7 @@ def roll() -> Arguments:
 @topic_argument
 @_partition_option
 def offsets(topic: str, partition: int) -> Arguments:
-    """Show where the log of a partition begins, and where its next record goes."""
+    """Show where the log of a partition begins and ends. The end is the offset of the next record."""
     return {"topic": topic, "partition": partition}
 
 

@@ -7,6 +7,7 @@ import click
 
 from tidelog.cli.arguments import (
     TIME_HELP,
+    Integer,
     bootstrap_option,
     json_option,
     partitions_option,
@@ -34,7 +35,7 @@ STARTS: Final = (Column("partition", "partition", is_number=True), Column("start
 @click.option(
     "--offset",
     metavar="N",
-    type=click.IntRange(0, LONG_MAX),
+    type=Integer(0, LONG_MAX),
     help="Delete what lies before this offset of one --partition.",
 )
 @click.option(
@@ -56,7 +57,7 @@ def delete_records(
     as_json: bool,
     bootstrap: str,
 ) -> int:
-    """Delete the oldest records of a topic, and show where each partition begins now."""
+    """Delete the oldest records of a topic. Show where each partition begins now."""
     if (offset is not None) + (before is not None) + everything != 1:
         raise CommandError("give one of --offset N, --before TIME and --all", USAGE)
     if offset is not None and len(partitions) != 1:

@@ -63,7 +63,7 @@ class Part(NamedTuple):
 @click.option("--records", "--deep", "records", is_flag=True, help="Show the records in each batch too.")
 @json_option
 def dump(file: Path, records: bool, as_json: bool) -> int:
-    """Show what a file of a partition holds, and whether it is sound. No broker is asked, nor disturbed if one runs.
+    """Show what a file of a partition holds, and if it is sound. No broker is asked, nor disturbed if one runs.
 
     An incomplete last batch is reported but is no error, since a broker may be writing it.
     """

@@ -16,7 +16,7 @@ import click
 
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
 from tidelog.cli import time_options
-from tidelog.cli.arguments import PATH, TIME_HELP, Verbs, json_option, topic_argument
+from tidelog.cli.arguments import PATH, TIME_HELP, Integer, Verbs, json_option, topic_argument
 from tidelog.cli.broker_options import configure
 from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
@@ -134,9 +134,7 @@ def explain() -> None:
     """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
 
 
-_partition_option = click.option(
-    "--partition", "-p", type=click.IntRange(0, INT_MAX), help="Default: all of them."
-)
+_partition_option = click.option("--partition", "-p", type=Integer(0, INT_MAX), help="Default: all of them.")
 _data_dir_option = click.option(
     "--data-dir", type=PATH, help="The broker's data folder. Default: as the broker's."
 )
@@ -169,7 +167,7 @@ _clock_option = click.option(
 @_override_option
 @json_option
 def explain_retention(as_json: bool, **where: Any) -> int:
-    """Show for each segment of a topic whether and when it expires, by which rule and clock."""
+    """Show when each segment expires, by which rule and clock."""
     now_ms = time_options.now_ms()
     with _opened(_Where(**where), now_ms) as (topic, logs):
         rows = [
@@ -235,7 +233,7 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 @_override_option
 @json_option
 def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
-    """Show how far each segment of a topic is clean, what its last pass saved, and when the next is due."""
+    """Show how far each segment is compacted, and what is due. Show also what the last pass saved."""
     now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
@@ -345,7 +343,10 @@ def _due(log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
 @_override_option
 @json_option
 def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
-    """Show how the first record at or after a time is found: segments, index entries, bytes read, the answer."""
+    """Show how the first record at or after a time is found.
+
+    The answer comes with the segments, the index entries and the bytes that were read.
+    """
     now_ms = time_options.now_ms()
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
@@ -382,7 +383,7 @@ def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any)
 @_override_option
 @json_option
 def explain_range(since: str, until: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
-    """Show the exact range of offsets that holds all records of a range of times, and what was read for that."""
+    """Show the range of offsets that holds a range of times. The range is exact. Show also what was read to find it."""
     now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)

@@ -34,7 +34,7 @@ DAMAGE: Final = "damage"
 @click.option("--deep", is_flag=True, help="Decode every record too.")
 @json_option
 def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
-    """Check logs and the files beside them, and print a line for each damage. Only --repair writes.
+    """Check logs and the files beside them, and list damage. Only --repair writes.
 
     A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
     mended), 4 there is nothing to look at, or it cannot be read.

@@ -14,6 +14,7 @@ import click
 from tidelog.cli import offsets
 from tidelog.cli.arguments import (
     TIME_HELP,
+    Integer,
     bootstrap_option,
     group_argument,
     json_option,
@@ -35,6 +36,7 @@ from tidelog.cli.output import Column, or_dash, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
 from tidelog.cli.time_options import duration_ms, now_ms, time_ms
 from tidelog.config import times
+from tidelog.config.kinds import LONG_MAX
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-# What the protocol has room for, of a group's name.
-NAME_MAX_BYTES: Final = 2**15 - 1
 _OFFSET_DIGITS: Final = 19
 _TOPIC = re.compile(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 
@@ -106,7 +106,7 @@ class _Partition(NamedTuple):
 @click.option(
     "--shift-by",
     metavar="N",
-    type=int,
+    type=Integer(-LONG_MAX, LONG_MAX),
     help="Move by this many records; a negative number moves back.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
@@ -178,9 +178,6 @@ def _check_name(group: str) -> None:
     """Refuse a name that no member of a group can have."""
     if not group:
         raise CommandError("GROUP is empty: nobody reads in a group without a name", USAGE)
-    size = len(group.encode())
-    if size > NAME_MAX_BYTES:
-        raise CommandError(f"the name of a group has {NAME_MAX_BYTES:,} bytes at most, and this one {size:,}")
 
 
 def _check_group(group: str, found: "Described | None", every: bool, is_dry: bool) -> None:

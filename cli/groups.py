@@ -65,7 +65,7 @@ MEMBERS: Final = (
 
 @click.group(cls=Verbs)
 def groups() -> None:
-    """List and describe consumer groups, set where they read on, and delete them."""
+    """List, describe, reset and delete consumer groups."""
 
 
 @groups.command("list")
@@ -99,7 +99,7 @@ def list_all(held: bool, as_json: bool, bootstrap: str) -> int:
 @json_option
 @bootstrap_option
 def describe(group: str, as_json: bool, bootstrap: str) -> int:
-    """Show what a group has committed, how far behind it is, in records and in time, and its members."""
+    """Show a group's members, what it has committed, and its lag. The lag is in records and in time."""
     with connected(bootstrap) as cluster:
         from tidelog.client.groups import committed
 

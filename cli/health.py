@@ -28,7 +28,7 @@ TIMEOUT_S = 30.0
 )
 @json_option
 def health(address: str, as_json: bool) -> int:
-    """Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why."""
+    """Show whether a broker is healthy. If not, show which logs take no writes, which cannot be compacted, and why."""
     answer = _ask(address)
     if as_json:
         print(to_json(answer))

@@ -12,7 +12,7 @@ import click
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
-from tidelog.cli.arguments import PATH, parse_options, topic_options_option, utf8
+from tidelog.cli.arguments import PATH, Integer, parse_options, topic_options_option, utf8
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
@@ -33,9 +33,7 @@ from tidelog.storage.layout import partition_of
     "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; made if it is missing."
 )
 @click.option("--data-dir", type=PATH, required=True, help="The data folder; made if it is missing.")
-@click.option(
-    "--partition", type=click.IntRange(0, INT_MAX), help="Default: the number in the folder's name."
-)
+@click.option("--partition", type=Integer(0, INT_MAX), help="Default: the number in the folder's name.")
 @topic_options_option
 @click.option("--config", "config_file", type=PATH, help="The broker's server.properties file.")
 def import_folder(
@@ -46,7 +44,7 @@ def import_folder(
     options: Sequence[str],
     config_file: Path | None,
 ) -> int:
-    """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
+    """Copy the log of a partition into a data folder. No broker may have either open.
 
     Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. What the topic's
     retention would delete is said.

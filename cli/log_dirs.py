@@ -31,7 +31,7 @@ SIZES: Final = (
 @json_option
 @bootstrap_option
 def log_dirs(topics: Sequence[str], as_json: bool, bootstrap: str) -> int:
-    """Show what each partition takes on the broker's disk, and how full that is."""
+    """Show the size of each partition, and how full the disk is."""
     with connected(bootstrap) as cluster:
         from tidelog.client import admin
         from tidelog.client.errors import BrokerError

@@ -9,6 +9,7 @@ look; 130 Ctrl-C. `serve` and `tail` are meant to be ended by Ctrl-C: they exit 
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,7 +20,8 @@ from click.exceptions import Exit, NoArgsIsHelpError
 
 import tidelog
 from tidelog.cli.arguments import Verbs
-from tidelog.cli.exit_codes import FAILED, OK
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note
 
 # The variable by which a shell asks for completions.
@@ -28,46 +30,22 @@ _COMPLETE: Final = "_TIDELOG_COMPLETE"
 # verb runs: `--help` needs none of them.
 _VERBS: Final = {
     "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
-    "dump": ("dump.dump", "Show what a file of a partition holds, and whether it is sound."),
-    "fsck": ("fsck.fsck", "Check logs and the files beside them, and print a line for each damage."),
-    "import": ("importing.import_folder", "Copy the log in a folder into a data folder, as a partition."),
-    "produce": (
-        "produce.produce",
-        "Send each line of standard input as a record, and wait until all are on disk.",
-    ),
-    "tail": (
-        "tail.tail",
-        "Print the records of a topic: each partition in order of offset, partitions merged by time.",
-    ),
-    "offsets": (
-        "offsets.offsets",
-        "Show where each partition starts and ends; with --at, its first record at or after a time.",
-    ),
-    "delete-records": (
-        "delete_records.delete_records",
-        "Delete the oldest records of a topic, and show where each partition begins now.",
-    ),
-    "log-dirs": (
-        "log_dirs.log_dirs",
-        "Show what each partition takes on the broker's disk, and how full that is.",
-    ),
-    "health": (
-        "health.health",
-        "Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why.",
-    ),
-    "pipeline": ("pipeline.pipeline", "Run a job over the log on Spark: backfill, ingest, upsert, audit ..."),
+    "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
+    "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
+    "import": ("importing.import_folder", "Copy the log of a partition into a data folder."),
+    "produce": ("produce.produce", "Send each line of standard input as a record."),
+    "tail": ("tail.tail", "Print the records of a topic, partitions merged by time."),
+    "offsets": ("offsets.offsets", "Show where each partition starts and ends."),
+    "delete-records": ("delete_records.delete_records", "Delete the oldest records of a topic."),
+    "log-dirs": ("log_dirs.log_dirs", "Show the size of each partition, and how full the disk is."),
+    "health": ("health.health", "Show whether a broker is healthy."),
+    "pipeline": ("pipeline.pipeline", "Run a job on Spark: backfill, ingest, audit and others."),
     "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
-    "groups": (
-        "group_reset.groups",
-        "List and describe consumer groups, set where they read on, and delete them.",
-    ),
-    "audit": ("audit.audit", "Compare what a group has read of a topic with what was produced."),
+    "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
+    "audit": ("audit.audit", "Compare what a group has read with what was produced."),
     "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
-    "test-control": (
-        "control.test_control",
-        "Move the clock of a broker that was started with --test-control, and make requests to it fail.",
-    ),
+    "test-control": ("control.test_control", "Move the clock of a broker, and make requests fail."),
 }
 
 
@@ -82,14 +60,10 @@ class _Tidelog(Verbs):
         return name, command and _load(command), rest
 
     def main(
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **__: Any
     ) -> NoReturn:
         """Run a verb and exit with its code; a device that takes no more output is an error like others."""
         name = prog_name or "tidelog"
-        if wanted := os.environ.get(_COMPLETE):
-            from click.shell_completion import shell_complete
-
-            sys.exit(shell_complete(self, extra, name, _COMPLETE, wanted))
         try:
             status = self._run(name, sys.argv[1:] if args is None else list(args))
             sys.stdout.flush()
@@ -108,6 +82,8 @@ class _Tidelog(Verbs):
 
     def _run(self, name: str, args: list[str]) -> int:
         try:
+            if wanted := os.environ.get(_COMPLETE):
+                return self._complete(name, wanted)
             with self.make_context(name, args) as context:
                 status: int = self.invoke(context)
                 return status
@@ -119,6 +95,20 @@ class _Tidelog(Verbs):
         except click.ClickException as error:
             note(_with_hint(error.format_message(), error))
             return error.exit_code
+
+    def _complete(self, name: str, wanted: str) -> int:
+        """Print what a shell asks for: its completion script, or the words that complete a command line."""
+        from click.shell_completion import shell_complete
+
+        try:
+            status = shell_complete(self, {}, name, _COMPLETE, wanted)
+        except (KeyError, ValueError) as error:
+            raise CommandError(
+                f"{_COMPLETE}={wanted}: the shell has not set what is to be completed: {error}", USAGE
+            ) from None
+        if status:
+            raise CommandError(f"{_COMPLETE}={wanted}: must be bash_source, zsh_source or fish_source", USAGE)
+        return OK
 
 
 def _load(listed: click.Command) -> click.Command:
@@ -133,7 +123,8 @@ def _load(listed: click.Command) -> click.Command:
 
 def _with_hint(message: str, error: click.ClickException) -> str:
     """Return what was wrong, and name the help of the verb whose command line it was."""
-    message = message.rstrip(".")
+    # click puts several suggestions in brackets.
+    message = re.sub(r"\((Did you mean .*\?)\)$", r"\1", message).rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
         return message

@@ -41,7 +41,7 @@ AT: Final = (
 @json_option
 @bootstrap_option
 def offsets(topic: str, at: str | None, as_json: bool, bootstrap: str) -> int:
-    """Show where each partition starts and ends; with --at, its first record at or after a time."""
+    """Show where each partition starts and ends. With --at, show its first record at or after a time."""
     at_ms = None if at is None else time_ms("--at", at, now_ms())
     with connected(bootstrap) as cluster:
         chosen = partitions_of(cluster, topic)

@@ -20,7 +20,7 @@ NEEDED = ("pyspark", "pyarrow", "numpy")
 )
 @click.pass_context
 def pipeline(context: click.Context) -> int:
-    """Run a job over the log on Spark: backfill, ingest, upsert, audit, audit-keys, compact, latency, lag, fsck ..."""
+    """Run a job on Spark: backfill, ingest, audit and others."""
     return run_job(context.args)
 
 

@@ -54,7 +54,7 @@ def _separator(context: click.Context, parameter: click.Parameter, value: str | 
 @json_option
 @bootstrap_option
 def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) -> int:
-    """Send each line of standard input as a record, and wait until all are on disk."""
+    """Send each line of standard input as a record. Wait until all are on disk."""
     with connected(bootstrap, ANSWER_S) as cluster, progress(f"produce {topic}") as advance:
         from tidelog.client.producer import Producer
 

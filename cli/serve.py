@@ -19,7 +19,7 @@ from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
-from tidelog.cli.arguments import PATH, TIME_HELP
+from tidelog.cli.arguments import PATH, TIME_HELP, Integer
 from tidelog.cli.broker_options import configure
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @click.command("serve")
 @click.option("--data-dir", type=PATH, help="The data folder; made if it is missing.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port of the first listener; 0 takes a free one.")
+@click.option("--port", type=Integer(0, 65535), help="Port of the first listener; 0 takes a free one.")
 @click.option("--config", "config_file", type=PATH, help="A server.properties file.")
 @click.option(
     "--override",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from tidelog.cli import formats
-from tidelog.cli.arguments import TIME_HELP, bootstrap_option, partitions_option, topic_argument
+from tidelog.cli.arguments import TIME_HELP, Integer, bootstrap_option, partitions_option, topic_argument
 from tidelog.cli.connect import (
     connected,
     find_all_offsets,
@@ -55,7 +55,7 @@ STALLED_S: Final = 30
     "--offset",
     "from_offset",
     metavar="N",
-    type=click.IntRange(0),
+    type=Integer(0),
     help="Begin at this offset of one --partition.",
 )
 @click.option("--until", metavar="TIME", help="Print only what is earlier; takes the same forms as --since.")
@@ -70,7 +70,7 @@ STALLED_S: Final = 30
     help="text, json, or a template such as '{time} {key} {value}' "
     "(topic, partition, offset, timestamp, time, key, value, headers).",
 )
-@click.option("--limit", "-n", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--limit", "-n", type=Integer(1), help="Stop after this many records.")
 @bootstrap_option
 def tail(
     topic: str,
@@ -83,7 +83,7 @@ def tail(
     limit: int | None,
     bootstrap: str,
 ) -> int:
-    """Print the records of a topic: each partition in order of offset, partitions merged by time.
+    """Print the records of a topic, partitions merged by time. Each partition is in order of offset.
 
     A range of times is exact even where records are out of order: each partition is read from its first record at or
     after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what

@@ -32,6 +32,11 @@ def shown(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().translate(CONTROLS)
 
 
+def shortened(text: str) -> str:
+    """Return the start of a text that is too long to be repeated in a message."""
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def counted(number: int, what: str) -> str:
     """Return how many there are of what has a plural in -s: 1 segment, 2 segments."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ import click
 
 from tidelog.cli import configs, offsets
 from tidelog.cli.arguments import (
+    Integer,
     Verbs,
     bootstrap_option,
     config_option,
@@ -41,7 +42,7 @@ def topics() -> None:
 
 @topics.command("create")
 @topic_argument
-@click.option("--partitions", type=click.IntRange(1, INT_MAX), help="Default: the broker's num.partitions.")
+@click.option("--partitions", type=Integer(1, INT_MAX), help="Default: the broker's num.partitions.")
 @topic_options_option
 @bootstrap_option
 def create(topic: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
@@ -114,7 +115,7 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
 @topics.command("alter")
 @topic_argument
 @click.option(
-    "--partitions", type=click.IntRange(1, INT_MAX), help="The new number of partitions; it can only grow."
+    "--partitions", type=Integer(1, INT_MAX), help="The new number of partitions; it can only grow."
 )
 @config_option
 @delete_config_option
@@ -128,7 +129,7 @@ def alter(
     as_json: bool,
     bootstrap: str,
 ) -> int:
-    """Give a topic more partitions, or other options: all of that or nothing."""
+    """Change a topic's options, or add partitions: all or nothing."""
     changes = configs.changes(config, delete_config)
     if partitions is None and not changes:
         raise CommandError(

@@ -140,6 +140,15 @@ def test_a_rejected_line_is_named_and_what_came_before_is_counted(shared_broker:
     assert "line 2 was rejected" in done.stderr
 
 
+def test_a_partition_that_is_not_there_is_named(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--partitions", "3"))
+    for number in (3, 1 << 31, 1 << 64):
+        done = tidelog(shared_broker, "tail", topic, "-p", str(number))
+        assert (done.returncode, done.stdout) == (1, "")
+        missing = f"tidelog: topic {topic} has no partition {number}; it has 3 partitions, "
+        assert done.stderr.startswith(missing)
+
+
 def in_range(since: int, until: int) -> list[int]:
     """Return by hand what `tail` promises: behind the first at or after since, since <= timestamp < until, merged."""
     queues = [

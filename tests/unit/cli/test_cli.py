@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +30,9 @@ from tidelog.client.fetching import Record
 pytestmark = LEAVES_SOCKETS
 
 RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
+
+TOO_LONG = "\u00e4" * 16_384
+TOO_LONG_WORDS = "\u00e4" * 60 + "... has 32,768 bytes, and a broker takes at most 32,767. Try"
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -138,6 +142,15 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--format", "{offset:{key}}"], "'{key}', holds no field of its own"),
         (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
         (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
+        (["tail", "x", "--limit", "2x"], "'2x' is not a valid integer. Try"),
+        (["tail", "x", "--limit", "\u0662"], "'\u0662' is not a valid integer. Try"),
+        (["tail", "x", "--limit", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
+        (["groups", "reset", "g", "--shift-by", "\u0662"], "'\u0662' is not a valid integer. Try"),
+        (["tail", TOO_LONG], TOO_LONG_WORDS),
+        (["produce", TOO_LONG], TOO_LONG_WORDS),
+        (["topics", "create", TOO_LONG], TOO_LONG_WORDS),
+        (["configs", "describe", "--topic", TOO_LONG], TOO_LONG_WORDS),
+        (["groups", "describe", TOO_LONG], TOO_LONG_WORDS),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
@@ -182,6 +195,13 @@ def test_a_slip_in_a_verb_is_told_in_whole_sentences() -> None:
     code, out, err = run("tpoics")
     assert (code, out) == (USAGE, "")
     assert err == "tidelog: No such command 'tpoics'. Did you mean 'topics'? Try: tidelog --help\n"
+
+
+def test_several_suggestions_are_a_sentence_of_their_own() -> None:
+    code, out, err = run("tail", "x", "--fo")
+    assert (code, out) == (USAGE, "")
+    said = "No such option '--fo'. Did you mean one of: '--follow', '--format'?"
+    assert err == f"tidelog: {said} Try: tidelog tail --help\n"
 
 
 NO_TEXT = "a\udcff"  # what Python makes of a byte that is no UTF-8
@@ -290,6 +310,62 @@ def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
         assert run()[1] == f"plain,{completed}\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("bash_complete", "the shell has not set what is to be completed: 'COMP_WORDS'"),
+        ("nope", "must be bash_source, zsh_source or fish_source"),
+        ("bash_nope", "must be bash_source, zsh_source or fish_source"),
+    ],
+)
+def test_a_wrong_request_for_completion_is_one_line(
+    wanted: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_TIDELOG_COMPLETE", wanted)
+    monkeypatch.delenv("COMP_WORDS", raising=False)
+    assert run() == (USAGE, "", f"tidelog: _TIDELOG_COMPLETE={wanted}: {words}\n")
+
+
+def test_a_completion_script_that_cannot_be_written_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [str(COMMAND)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=50,
+            env={**environment(), "_TIDELOG_COMPLETE": "zsh_source"},
+        )
+    assert (done.returncode, done.stderr) == (
+        FAILED,
+        "tidelog: standard output: No space left on device\n",
+    )
+
+
+def commands(group: click.Group, above: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield each command that a group lists, and those of the groups in it."""
+    with click.Context(group, parent=above, info_name=group.name) as context:
+        for name in group.list_commands(context):
+            _, command, _ = group.resolve_command(context, [name])
+            assert command is not None
+            yield f"{context.command_path} {name}", command
+            if isinstance(command, click.Group):
+                yield from commands(command, context)
+
+
+def test_each_list_of_verbs_fits_80_columns_and_each_argument_has_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    every = [("tidelog", app), *commands(app, click.Context(click.Command("")))]
+    for path, command in every:
+        with click.Context(command, info_name=path) as context:
+            shown = command.get_help(context)
+        assert not isinstance(command, click.Group) or "...\n" not in shown.partition("Commands:")[2], path
+        for each in command.params:
+            assert not isinstance(each, click.Argument) or each.help, (path, each.name)
 
 
 def test_without_a_verb_it_shows_the_help() -> None:
