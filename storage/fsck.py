@@ -175,12 +175,10 @@ class Fsck:
             lock.release()
 
     def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
-        irregular = files.irregular_in(folder)
-        if irregular:
-            for name in irregular:
-                yield Problem(
-                    folder / name, 0, "not a regular file: this partition is not read", is_flushed=True
-                )
+        _, misplaced = layout.look_through(folder)
+        if misplaced:
+            for name, what in misplaced:
+                yield Problem(folder / name, 0, f"{what}: this partition is not read", is_flushed=True)
             return
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)

@@ -341,16 +341,15 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
 def _names(folder: Path) -> list[str]:
     """Return what is in a folder; nothing, if a full disk has kept it from being made.
 
-    OSError for what is no regular file, and for a folder in the place of a file.
+    OSError for what must not be there.
     """
     try:
-        entries = files.list_regular(folder)
+        names, misplaced = layout.look_through(folder)
     except FileNotFoundError:
         return []
-    for name, is_folder in entries:
-        if is_folder and name[:_DIGITS].isdecimal():
-            raise OSError(errno.EISDIR, "a folder where a file belongs; move it away", str(folder / name))
-    return [name for name, _ in entries]
+    for name, what in misplaced:
+        raise OSError(errno.EINVAL, f"{what}; move it away", str(folder / name))
+    return names
 
 
 def _open_segment(
