@@ -108,8 +108,12 @@ def parsed(data: bytes | files.Map) -> Stored:
 
 
 def is_of_other_version(data: Data) -> bool:
-    """Tell whether these are the bytes of a file without a header, as versions before it wrote them."""
-    return bool(data) and len(data) % ENTRY_BYTES == 0 and bytes(data[: len(MAGIC)]) != MAGIC
+    """Tell whether these are the bytes of a file without a header, as versions before it wrote them.
+
+    Zeros are no entry: a power cut can leave them.
+    """
+    first = bytes(data[:ENTRY_BYTES])
+    return len(data) % ENTRY_BYTES == 0 and any(first) and not first.startswith(MAGIC)
 
 
 class AppendIndex(IndexFile):

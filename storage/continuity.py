@@ -69,12 +69,14 @@ class PendingWrites:
 class Opened(NamedTuple):
     """A segment as it is, and the offset up to which it is known to have been on disk.
 
-    `is_other_version` if its summary is of another version, so that nothing but the log tells of it.
+    `is_other_version` if its summary or its append index is of another version, so that nothing but the log tells of
+    it. `has_other_summary` if its summary is: more of it may have been on disk.
     """
 
     segment: Segment
     flushed_to: int
     is_other_version: bool = False
+    has_other_summary: bool = False
 
 
 class Maker(NamedTuple):

@@ -269,20 +269,13 @@ def list_folder(path: Path) -> list[Entry]:
         return sorted(Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
 
 
-def irregular_in(path: Path) -> list[str]:
-    """Return the names in a folder of what is neither a regular file, nor a folder, nor a link to one."""
+def list_typed(path: Path) -> list[tuple[Entry, bool]]:
+    """Return the entries of a folder, by name, each with whether it is a regular file, a folder, or a link to one."""
     with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if not entry.is_file() and not entry.is_dir())
-
-
-def list_regular(path: Path) -> list[Entry]:
-    """Return the entries of a folder, by name; OSError for one that `irregular_in` would name."""
-    with os.scandir(path) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if not entry.is_file() and not entry.is_dir():
-            raise OSError(errno.EINVAL, "not a regular file; move it away", str(path / entry.name))
-    return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        return sorted(
+            (Entry(entry.name, entry.is_dir(follow_symlinks=False)), entry.is_file() or entry.is_dir())
+            for entry in entries
+        )
 
 
 class Status(NamedTuple):

@@ -14,7 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, layout, leader_epochs, pins, producer_snapshots, producer_state
+from tidelog.storage import (
+    continuity,
+    files,
+    layout,
+    leader_epochs,
+    pins,
+    producer_snapshots,
+    producer_state,
+    sidecars,
+)
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets, offsets_in
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -130,12 +139,17 @@ class Fsck:
             is_live = not self._repair and known.is_live()
             for folder in self._partitions:
                 try:
+                    may_be_torn = known.was_cut_off and not is_live
+                    is_log_cut = may_be_torn and not _has_other_summary(folder)
                     for problem in self._partition(folder, known, is_live):
-                        yield _as_note(problem) if known.was_cut_off and not is_live else problem
+                        is_torn = is_log_cut if problem.path.suffix == LOG else may_be_torn
+                        yield _as_note(problem) if is_torn else problem
                 except FileNotFoundError:
                     if not is_live or files.status(folder) is not None:
                         raise
                     continue  # Its topic was deleted.
+                except OSError as error:
+                    yield _unseen(Path(error.filename or folder), error)
                 self.tally = self.tally._replace(partitions=self.tally.partitions + 1)
             if self._is_all:
                 yield from self._of_data_folder(known, is_live)
@@ -161,12 +175,10 @@ class Fsck:
             lock.release()
 
     def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
-        irregular = files.irregular_in(folder)
-        if irregular:
-            for name in irregular:
-                yield Problem(
-                    folder / name, 0, "not a regular file: this partition is not read", is_flushed=True
-                )
+        _, misplaced = layout.look_through(folder)
+        if misplaced:
+            for name, what in misplaced:
+                yield Problem(folder / name, 0, f"{what}: this partition is not read", is_flushed=True)
             return
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
@@ -405,6 +417,14 @@ def _as_note(problem: Problem) -> Problem:
         return problem
     end = "the next start cuts it" if problem.path.suffix == LOG else "it is made again before it is used"
     return problem._replace(what=f"{problem.what}; {end}", is_note=True)
+
+
+def _has_other_summary(folder: Path) -> bool:
+    """Tell whether a segment has a summary of another version: a start cuts nothing then but an incomplete batch."""
+    return any(
+        sidecars.is_of_other_version(files.load(folder / f"{base:020d}{SUMMARY}{mark}"))
+        for base, mark in swap.present(folder)
+    )
 
 
 def _unseen(path: Path, error: Exception) -> Problem:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tidelog.config.kinds import LONG_MAX
 from tidelog.protocol.topic_names import CLUSTER_METADATA
 from tidelog.storage import files
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir
@@ -32,6 +33,7 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
 SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 _LOG = re.compile(r"(\d{20})\.log")
+_OF_SEGMENT = re.compile(r"(?P<offset>\d{20})(?P<suffix>.*)")
 
 _VERSION = "1"
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
@@ -49,6 +51,36 @@ def bases_in(folder: Path) -> list[int]:
     """Return the base offsets of the segments in a partition's folder, in order."""
     entries = files.list_folder(folder)
     return [int(match[1]) for name, is_folder in entries if not is_folder and (match := _LOG.fullmatch(name))]
+
+
+class Misplaced(NamedTuple):
+    """A name in a partition's folder for which no start reads the partition, and why."""
+
+    name: str
+    what: str
+
+
+def look_through(folder: Path) -> tuple[list[str], list[Misplaced]]:
+    """Return the names in a partition's folder, in order, and those for which no start reads it."""
+    entries = files.list_typed(folder)
+    misplaced = [
+        Misplaced(entry.name, what)
+        for entry, is_regular in entries
+        if (what := _misplaced(entry, is_regular)) is not None
+    ]
+    return [entry.name for entry, _ in entries], misplaced
+
+
+def _misplaced(entry: files.Entry, is_regular: bool) -> str | None:
+    """Return why an entry keeps a partition from being read, if it does."""
+    if not is_regular:
+        return "not a regular file"
+    match = _OF_SEGMENT.match(entry.name)
+    if entry.is_folder and (match or entry.name == LEADER_EPOCHS):
+        return "a folder where a file belongs"
+    if match and match["suffix"].startswith(LOG) and int(match["offset"]) > LONG_MAX:
+        return f"a log with an offset above {LONG_MAX}"
+    return None
 
 
 class Identity(NamedTuple):

@@ -391,12 +391,15 @@ class Log:
                 raise ReadFailed(f"{self}: offset {offset} cannot be read: {error}") from error
         return files.NOTHING
 
-    def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
+    def headers(self, offset: int, *, may_recheck: bool = True) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Yield (segment, position, header) of every readable batch from the one that holds `offset` on.
+
+        A caller that holds a lock of the log may not `recheck`: it gets a Mismatch.
+        """
         segments = self.segments
         for each in segments[segment_number(segments, offset) :]:
             if each.next_offset > offset:  # else one that has taken its place was read already
-                segment = self._verified(each, offset)
+                segment = self._verified(each, offset) if may_recheck else each
                 for position, header in by_offset.headers(segment, offset):
                     yield segment, position, header
                     offset = header.last_offset + 1
@@ -477,13 +480,18 @@ class Log:
         self.snapshots.keep(self.log_end_offset, self.producers.copy())
 
     def load_producers(
-        self, snapshots: list[int], since: int = 0, write: Write = lambda write: write()
+        self,
+        snapshots: list[int],
+        since: int = 0,
+        write: Write = lambda write: write(),
+        *,
+        may_recheck: bool = True,
     ) -> None:
         """Take the newest good snapshot and note the batches after it; none before `since` names a producer."""
         offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset, write)
         start = max(self.log_start_offset, since) if offset is None else offset
         if start < self.log_end_offset:
-            for segment, _, header in self.headers(start):
+            for segment, _, header in self.headers(start, may_recheck=may_recheck):
                 if header.magic != MAGIC:
                     # What was converted does not say who sent it: its producer is not held to what came before.
                     self.producers.clear()
@@ -525,11 +533,12 @@ class Log:
         for segment in kept:
             self._verify(segment, segment.base_offset)
         start = self.log_start_offset
+        position, *_ = by_offset.locate(kept[-1], offset, PATIENT)
         try:
-            self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+            self._cut(kept, position)
             if self.log_start_offset < start:
                 checkpoint()
-        except OSError as error:
+        except (OSError, Mismatch) as error:
             raise self.health.distrust(f"a cut failed half way ({error})") from error
 
     def _cut(self, kept: list[Segment], position: int) -> None:
@@ -553,7 +562,7 @@ class Log:
         self.epochs.begin(self.leader_epoch, self.log_end_offset)
         self.epochs.save(durably=True)
         with self.snapshots.lock:
-            self.load_producers(self.snapshots.offsets)
+            self.load_producers(self.snapshots.offsets, may_recheck=False)
 
     def batch_start(self, offset: int) -> int:
         """Return the first offset of the batch that holds an offset, or the log's end after them all."""

@@ -15,7 +15,8 @@ Owns the rules for what a crash or a bad disk leaves behind:
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
    what a crash took of the last appends: it is cut, and all that is after it, which cannot have been acknowledged as
    being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
-   that all it wrote is there, only an incomplete batch at the end is cut.
+   that all it wrote is there, only an incomplete batch at the end is cut. The same holds where a summary is of
+   another version: it may record a flush that nothing else records.
 5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes after them. No offset is given out twice.
@@ -182,7 +183,8 @@ def find(
             "version; append times are bounds",
             topic, partition, others,
         )  # fmt: skip
-    elif known.ours and known.was_cut_off and not known.clean:
+    is_flush_unknown = any(each.has_other_summary for each in opened)
+    if known.ours and known.was_cut_off and not known.clean and not is_flush_unknown:
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, pending)
     continuity.cut_torn_tail(segments, flushed_to, pending)
     continuity.mark_lost_within(segments, known.log_start_offset, flushed, found.lost, maker)
@@ -339,16 +341,15 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
 def _names(folder: Path) -> list[str]:
     """Return what is in a folder; nothing, if a full disk has kept it from being made.
 
-    OSError for what is no regular file, and for a folder in the place of a file.
+    OSError for what must not be there.
     """
     try:
-        entries = files.list_regular(folder)
+        names, misplaced = layout.look_through(folder)
     except FileNotFoundError:
         return []
-    for name, is_folder in entries:
-        if is_folder and name[:_DIGITS].isdecimal():
-            raise OSError(errno.EISDIR, "a folder where a file belongs; move it away", str(folder / name))
-    return [name for name, _ in entries]
+    for name, what in misplaced:
+        raise OSError(errno.EINVAL, f"{what}; move it away", str(folder / name))
+    return names
 
 
 def _open_segment(
@@ -414,7 +415,7 @@ class _Opening(NamedTuple):
     def without_summary(self, beside: Sidecars) -> Opened:
         """Open a segment that has no summary, or none that counts."""
         segment, maker, known = self.segment, self.maker, self.known
-        if beside.is_other_version and beside.has_summary_file:
+        if beside.has_other_summary:
             return self._with_other_summary()
         if known.ours and self.is_last and beside.header is None:
             # It was appended to here, and has lost its append index as well.
@@ -441,7 +442,7 @@ class _Opening(NamedTuple):
         else:
             segment.summary.damage = (Damage(0, 0, self.end_offset),)
             self.maker.pending.write(partial(segment.replace_summary, finished=True))
-        return Opened(segment, NONE, is_other_version=True)
+        return Opened(segment, NONE, is_other_version=True, has_other_summary=True)
 
     def with_false_summary(self) -> Opened:
         """Read all of the log, and remove the summary: it is of another log."""

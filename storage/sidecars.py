@@ -25,6 +25,11 @@ class Sidecars(NamedTuple):
     has_summary_file: bool = True
     is_other_version: bool = False
 
+    @property
+    def has_other_summary(self) -> bool:
+        """Whether there is a summary of another version, which may say that the log was flushed."""
+        return self.is_other_version and self.has_summary_file
+
     def unknown(self, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int) -> Summary:
         """Return what is known of a segment without its summary, before its log is read."""
         origin = Origin.IMPORTED if self.header is None else self.header.origin
@@ -45,9 +50,13 @@ def without_summary(segment: Segment, data: bytes | None = None) -> Sidecars:
 
 def parsed(segment: Segment, summary: bytes | None, appended: bytes | files.Map) -> Sidecars:
     """Return what the bytes of both files say; `summary` is None without a file."""
-    version = version_of(summary or b"")
-    is_other = version not in (None, VERSION)
+    is_other = is_of_other_version(summary)
     if summary is None:
         is_other = append_index.is_of_other_version(appended)
     header = append_index.parsed(appended).header_of(segment.folder, segment.base_offset)
     return Sidecars(Summary.decode(summary or b""), header, summary is not None, is_other)
+
+
+def is_of_other_version(summary: bytes | None) -> bool:
+    """Tell whether the bytes of a summary are of another version; None are those of a missing file."""
+    return version_of(summary or b"") not in (None, VERSION)

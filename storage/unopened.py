@@ -55,7 +55,7 @@ class UnopenedLog(Log):
         """Raise ReadFailed."""
         raise self._refusal()
 
-    def headers(self, offset: int) -> NoReturn:  # noqa: ARG002 asked by this name, too
+    def headers(self, offset: int, *, may_recheck: bool = True) -> NoReturn:  # noqa: ARG002 asked by this name, too
         """Raise ReadFailed."""
         raise self._refusal()
 

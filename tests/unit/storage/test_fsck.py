@@ -25,7 +25,7 @@ from tests.support.logs import (
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
-from tidelog.storage import append_index, segment_check
+from tidelog.storage import append_index, layout, segment_check
 from tidelog.storage.append_index import HEADER_BYTES, AppendTime
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked
@@ -740,6 +740,48 @@ def test_a_log_that_cannot_be_looked_at_stops_no_other(data: Path, monkeypatch: 
         return look(check, deep=deep)
 
     monkeypatch.setattr(segment_check.SegmentCheck, "check", refuse)
+    fsck = Fsck(data, deep=False, repair=False)
+    assert [(p.path, p.is_seen) for p in fsck.problems()] == [(broken, False)]
+    assert fsck.tally[:2] == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "name", [f"{5:020d}.snapshot", f"{0:020d}.index", "leader-epoch-checkpoint", f"{10**20 - 1}.log"]
+)
+def test_what_keeps_a_partition_from_being_opened_is_named_and_the_others_are_checked(
+    data: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(data / "topic-0", data / "other-0")
+    path = data / "topic-0" / name
+    path.unlink(missing_ok=True)
+    if path.suffix == ".log":
+        path.write_bytes(bytes(100))
+        what = f"a log with an offset above {2**63 - 1}"
+    else:
+        path.mkdir()
+        what = "a folder where a file belongs"
+    fsck = Fsck(data, deep=False, repair=False)
+    assert list(fsck.problems()) == [Problem(path, 0, f"{what}: this partition is not read", is_flushed=True)]
+    assert fsck.tally[:2] == (2, 1)
+    manager = manager_of(data)
+    manager.open()
+    assert f"{what}; move it away: '{path}'" in caplog.text
+    manager.close()
+
+
+def test_a_folder_that_cannot_be_looked_at_stops_no_other(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(data / "topic-0", data / "other-0")
+    broken = data / "topic-0"
+    look_through = layout.look_through
+
+    def refuse(folder: Path) -> tuple[list[str], list[layout.Misplaced]]:
+        if folder == broken:
+            raise OSError(5, "Input/output error", str(folder))
+        return look_through(folder)
+
+    monkeypatch.setattr(layout, "look_through", refuse)
     fsck = Fsck(data, deep=False, repair=False)
     assert [(p.path, p.is_seen) for p in fsck.problems()] == [(broken, False)]
     assert fsck.tally[:2] == (2, 1)

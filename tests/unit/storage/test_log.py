@@ -1,7 +1,9 @@
 """Appending and reading: offsets, slices, what is refused."""
 
 import gc
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -11,8 +13,9 @@ from tidelog.protocol.records.batch import read_header
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import BatchTooLarge, InvalidTimestamp, RecordsError
 from tidelog.storage import files
-from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.log import Appended, Log
+from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.upkeep import enforce_retention
 
@@ -274,6 +277,39 @@ def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: 
     log.truncate(0)
     fill(log, [[NOW + 5000], [NOW + 5100]])
     assert len(log.segments) == 1
+
+
+def test_a_segment_that_changes_amid_a_cut_has_the_log_take_no_append_and_blocks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, segment_bytes=200, index_interval_bytes=1)
+    fill(log, [[NOW]] * 9)
+    log.close()
+    log = open_log(tmp_path, recovery_point=9, clean=True, segment_bytes=200, index_interval_bytes=1)
+    load = ProducerSnapshots.load
+
+    def load_then_spoil(*args: Any) -> int | None:
+        first = log.segments[0]
+        first.release()
+        first.path(".index").write_bytes(b"")
+        return load(*args)
+
+    monkeypatch.setattr(ProducerSnapshots, "load", load_then_spoil)
+    raised: list[Exception] = []
+
+    def cut() -> None:
+        try:
+            log.truncate(7)
+        except LogOffline as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=cut, daemon=True)
+    thread.start()
+    thread.join(10)
+    (error,) = raised
+    assert "a cut failed half way" in str(error)
+    assert not log.takes_writes
+    assert log.log_end_offset == 7
 
 
 def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tidelog.storage.errors import (
     ReadFailed,
     StorageError,
 )
-from tidelog.storage.fsck import Fsck
+from tidelog.storage.fsck import Fsck, Problem
 from tidelog.storage.layout import LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
@@ -1560,6 +1560,59 @@ def test_an_append_index_of_another_version_without_a_summary_becomes_bounds_and
         index = manager.logs["t", 0].segments[0].append_index
         assert [index.entry(n)[1:] for n in range(len(index))] == [(0, True)]
         manager.abandon()
+
+
+@pytest.fixture
+def cut_off(tmp_path: Path) -> Path:
+    """Return a folder of an earlier version after a power cut: four batches, the second damaged, and no flush known."""
+    folder = Path(shutil.copytree(EARLIER, tmp_path / "data"))
+    (folder / ".kafka_cleanshutdown").unlink()
+    (folder / layout.BOOT).write_text("another run of the system\n")
+    (folder / RECOVERY_POINTS).write_text("0\n1\nt 0 0\n")
+    for path in (folder / "t-0").glob("[0-9]*"):
+        if not path.name.startswith(f"{0:020d}"):
+            path.unlink()
+    log = folder / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:100] + b"xxx" + log.read_bytes()[103:])
+    return folder
+
+
+def found_in_logs(folder: Path) -> list[Problem]:
+    return [each for each in Fsck(folder, deep=True, repair=False).problems() if each.path.suffix == ".log"]
+
+
+@pytest.mark.parametrize("appended", [None, bytes(64)], ids=["another version", "zeros"])
+def test_after_a_power_cut_an_append_index_of_no_use_keeps_nothing_from_being_cut(
+    cut_off: Path, appended: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = cut_off / "t-0" / f"{0:020d}"
+    name.with_suffix(".summary").unlink()
+    if appended is not None:
+        name.with_suffix(".appendindex").write_bytes(appended)
+    (noted,) = found_in_logs(cut_off)
+    assert (noted.is_note, noted.what.endswith("; the next start cuts it")) == (True, True)
+    manager = LogManager(cut_off, BrokerConfig(), lambda: NOW + 10_000)
+    manager.open()
+    assert ("are of another version" in caplog.text) == (appended is None)
+    log = manager.logs["t", 0]
+    assert [row.offset for row in scan(log)] == [0]
+    assert log.append(batch([NOW]), NOW + 10_000).base_offset == 1
+    manager.close()
+    assert not list(Fsck(cut_off, deep=True, repair=False).problems())
+
+
+def test_after_a_power_cut_a_summary_of_another_version_keeps_damage_from_being_cut(cut_off: Path) -> None:
+    """It may say that the batches were flushed."""
+    (kept,) = found_in_logs(cut_off)
+    assert (kept.is_note, "the next start" in kept.what) == (False, False)
+    manager = LogManager(cut_off, BrokerConfig(), lambda: NOW + 10_000)
+    manager.open()
+    log = manager.logs["t", 0]
+    assert [row.offset for row in scan(log)] == [0, 2, 3]
+    assert is_damaged(log, 1)
+    manager.close()
+    (damage,) = found_in_logs(cut_off)
+    assert not damage.is_note
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
