@@ -51,11 +51,11 @@ def test_a_broker_removes_what_a_killed_driver_left_when_it_starts(tmp_path: Pat
         )
         assert planner.stdout is not None
         assert planner.stdout.readline() == b"planned\n"
-        planner.kill()
-        planner.communicate()
         left = tmp_path / "data" / "t-0" / pins.FOLDER
         assert len(list(left.glob("*/*/*.log"))) == 4
-        broker.kill()
+        broker.kill()  # first: it would remove the links while it runs, too
+        planner.kill()
+        planner.communicate()
         broker.start()
         wait_until(lambda: not left.exists())
         broker.stop()
