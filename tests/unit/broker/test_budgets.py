@@ -72,18 +72,18 @@ BUDGETS = {
 NOT_COUNTED = (str(Path(asyncio.__file__).parent), selectors.__file__, busy_poll.__file__)
 INSTRUCTIONS = {
     (3, 11): {
-        "produce": 1184,
-        "produce on disk": 1801,
-        "fetch": 1325,
-        "fetch of 64 KiB": 1424,
+        "produce": 1188,
+        "produce on disk": 1804,
+        "fetch": 1314,
+        "fetch of 64 KiB": 1413,
         "list offsets by time": 1328,
     },
     (3, 13): {
-        "produce": 1101,
-        "produce on disk": 1620,
-        "fetch": 1227,
-        "fetch of 64 KiB": 1315,
-        "list offsets by time": 1224,
+        "produce": 1074,
+        "produce on disk": 1649,
+        "fetch": 1183,
+        "fetch of 64 KiB": 1271,
+        "list offsets by time": 1190,
     },
 }
 MORE = 1.05
