@@ -20,15 +20,14 @@ MORE = 1.05
 CPU = ("cpu_us", "cpu_s_per_million", "cpu_s_per_gb")
 
 
-def prepare(commit: str) -> str:
-    """Set up a commit, and make it the contender `before`; return its full name. ValueError if it is none."""
+def prepare(commit: str) -> None:
+    """Set up a commit, and make it the contender `before`. ValueError if it is none."""
     found = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if found.returncode:
         raise ValueError(
             f"COMPARE={commit}: this repository has no such commit; name a commit, a branch or a tag"
         )
-    name = found.stdout.decode().strip()
-    executable = _set_up(name)
+    executable = _set_up(found.stdout.decode().strip())
 
     class Before(Tidelog):
         kind = BEFORE
@@ -36,7 +35,6 @@ def prepare(commit: str) -> str:
 
     KINDS[BEFORE] = Before
     SHARED_SETTINGS[BEFORE] = SHARED_SETTINGS[Tidelog.kind]
-    return name
 
 
 def rows(selected: Iterable[Row]) -> Iterator[Row]:
