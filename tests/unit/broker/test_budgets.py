@@ -226,7 +226,9 @@ async def count(folder: Path, what: str, measure: str) -> Counts:
 @pytest.mark.skipif(sys.version_info[:2] not in INSTRUCTIONS, reason="nothing is known of this version")
 @pytest.mark.parametrize("what", [what for what in BUDGETS if what != "produce of 64 KiB"])
 async def test_instructions_of_a_request(tmp_path: Path, what: str) -> None:
-    counted = (await count(tmp_path, what, "instructions")).instructions
+    # The first time in a process, Python 3.13.0 does not trace the frame that the flusher loops in.
+    await count(tmp_path / "first", what, "instructions")
+    counted = (await count(tmp_path / "second", what, "instructions")).instructions
     each = (counted[threading.current_thread().name] + counted["flusher"]) / COUNTED
     usual = INSTRUCTIONS[sys.version_info[:2]][what]
     assert usual / MORE <= each <= usual * MORE, f"{each:.0f} instructions a request, not {usual}"
