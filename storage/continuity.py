@@ -133,30 +133,49 @@ def _ends_in_damage(segment: Segment) -> bool:
     return bool(damage) and damage[-1].end == segment.size
 
 
-def cut_unflushed(
-    segments: list[Segment], log_start_offset: int, flushed_to: int, pending: PendingWrites
-) -> None:
-    """Cut the log at the first damage or gap that no flush can have come after.
+class Cut(NamedTuple):
+    """Where a log is cut: the number of the last segment that stays, and the position in it."""
 
-    What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap. Where the files
-    cannot be cut the log ends there all the same, as nothing is appended before they are.
+    number: int
+    position: int
+
+
+def find_cut(segments: list[Segment], log_start_offset: int, flushed_to: int) -> Cut | None:
+    """Return where a start cuts a log after a power cut: at the first damage or gap that no flush covers.
+
+    Segments that lie wholly before the log's start are about to be deleted. A gap between them loses nothing.
     """
     first = max(bisect_right(segments, log_start_offset, key=_base_offset) - 1, 0)
     for number, segment in enumerate(segments[first:], first):
         before = segments[number - 1] if number > first else segment
         if flushed_to <= before.next_offset < segment.base_offset and not _ends_in_damage(before):
-            _cut_from(segments, number, pending)
-            return
+            return Cut(number - 1, before.size)
         for start, end, _ in segment.summary.damage:
-            offset = _offset_before(segment, start)
-            if offset >= flushed_to and start < end:
-                _cut_from(segments, number + 1, pending)
-                path = segment.path(LOG)
-                _log.warning("what no flush covers is cut file=%s from=%d to=%d", path, start, segment.size)
-                segment.shared.tally.cut(segment.size - start)
-                segment.end_at(start)
-                pending.write(partial(_cut_files, segment))
-                return
+            if start < end and _offset_before(segment, start) >= flushed_to:
+                return Cut(number, start)
+    return None
+
+
+def cut_unflushed(
+    segments: list[Segment], log_start_offset: int, flushed_to: int, pending: PendingWrites
+) -> None:
+    """Cut the log where `find_cut` says.
+
+    If the files cannot be cut yet, the log ends there all the same: nothing is appended before they are.
+    """
+    cut = find_cut(segments, log_start_offset, flushed_to)
+    if cut is None:
+        return
+    _cut_from(segments, cut.number + 1, pending)
+    segment = segments[cut.number]
+    if cut.position == segment.size:
+        return
+    _log.warning(
+        "what no flush covers is cut file=%s from=%d to=%d", segment.path(LOG), cut.position, segment.size
+    )
+    segment.shared.tally.cut(segment.size - cut.position)
+    segment.end_at(cut.position)
+    pending.write(partial(_cut_files, segment))
 
 
 def _cut_files(segment: Segment) -> None:
@@ -191,30 +210,30 @@ def _cut_from(segments: list[Segment], number: int, pending: PendingWrites) -> N
     del segments[number:]
 
 
-def is_tail_complete(segment: Segment, flushed_to: int) -> bool:
-    """Tell whether damage that no batch follows begins with a complete batch; if so, note which offset comes after it.
+def has_torn_tail(segment: Segment, flushed_to: int) -> bool:
+    """Tell whether a segment ends in an incomplete batch that no other follows and no flush covers: a start cuts it.
 
-    A kill in the middle of a write leaves an incomplete batch. A complete one was written, and may have been
-    acknowledged.
+    A kill in the middle of a write leaves one. A complete batch was written and may have been acknowledged, so it
+    stays: where damage begins with one, the offset after it is noted.
     """
     summary = segment.summary
+    if not _ends_in_damage(segment) or summary.damage[-1].next_offset != OFFSET_MAX:
+        return False  # Where the offset after the damage is known, it was whole once.
     start, end, _ = summary.damage[-1]
     base, before = segment.base_offset, segment.next_offset
     after, next_offset = walk.complete(segment.file, start, end, base, before, flushed_to)
     if after == start:
-        return False
+        return before >= flushed_to
     summary.next_offset = max(next_offset, flushed_to)
     summary.damage = (*summary.damage[:-1], Damage(start, end, summary.next_offset))
-    return True
+    return False
 
 
 def cut_torn_tail(segments: list[Segment], flushed_to: int, pending: PendingWrites) -> None:
-    """Cut an incomplete batch that no other follows and no flush has covered, and the empty segments after it."""
+    """Cut the torn tail of a log, and the empty segments after it."""
     while holding := [number for number, segment in enumerate(segments) if segment.size]:
         last = segments[holding[-1]]
-        if not _ends_in_damage(last) or last.summary.damage[-1].next_offset != OFFSET_MAX:
-            return  # Where the offset after the damage is known, it was whole once.
-        if is_tail_complete(last, flushed_to) or last.next_offset < flushed_to:
+        if not has_torn_tail(last, flushed_to):
             return
         _cut_from(segments, holding[-1] + 1, pending)
         torn = last.size

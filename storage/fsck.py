@@ -22,7 +22,6 @@ from tidelog.storage import (
     pins,
     producer_snapshots,
     producer_state,
-    sidecars,
 )
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets, offsets_in
 from tidelog.storage.compaction import swap
@@ -43,10 +42,13 @@ from tidelog.storage.layout import (
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.recovery import Known
 from tidelog.storage.segment_check import Around, Contents, Finding, SegmentCheck
+from tidelog.storage.summary import NONE
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
 LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
+
+_MADE_AGAIN: Final = "it is made again before it is used"
 
 # What the names of checkpoints of offsets end with, ours and those that Kafka has beside them.
 _OFFSETS: Final = "-offset-checkpoint"
@@ -139,11 +141,7 @@ class Fsck:
             is_live = not self._repair and known.is_live()
             for folder in self._partitions:
                 try:
-                    may_be_torn = known.was_cut_off and not is_live
-                    is_log_cut = may_be_torn and not _has_other_summary(folder)
-                    for problem in self._partition(folder, known, is_live):
-                        is_torn = is_log_cut if problem.path.suffix == LOG else may_be_torn
-                        yield _as_note(problem) if is_torn else problem
+                    yield from self._partition(folder, known, is_live)
                 except FileNotFoundError:
                     if not is_live or files.status(folder) is not None:
                         raise
@@ -182,7 +180,7 @@ class Fsck:
             return
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
-        flushed_to = known.points.get(key, 0) if key is not None else 0
+        recovery_point = known.points.get(key, 0) if key is not None else 0
         is_open = is_live or (known.folder is not None and not known.clean)
         # What compaction has decided for counts, though a kill has left it half done.
         present = swap.present(folder)
@@ -192,7 +190,7 @@ class Fsck:
             lags = following is None and is_open
             epoch_at = (epochs or LeaderEpochs(folder)).at
             is_closed = following is None and known.folder is not None and known.clean
-            around = Around(epoch_at, lags, flushed_to, following, flushed_to if is_closed else None)
+            around = Around(epoch_at, lags, recovery_point, following, recovery_point if is_closed else None)
             try:
                 check = self._looked_at(folder, base, around, is_live, mark)
             except FileNotFoundError:
@@ -203,12 +201,44 @@ class Fsck:
                 yield _unseen(folder / f"{base:020d}{LOG}", error)
                 continue
             checks.append(check)
-            for problem in self._problems_of(check):
-                yield _as_note(problem) if is_open and _is_replaced(problem, check) else problem
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
-        others = sum(check.is_other_version for check in checks)
+        # A later segment may tell that a flush covers damage in this one.
+        flushed_to = max([recovery_point, *(check.flushed_to for check in checks)])
+        found = self._of_log(folder, known, is_live, checks, recovery_point, flushed_to)
+        if not known.was_cut_off or is_live:
+            yield from found
+            return
+        cut = None
+        if not any(check.beside.has_other_summary for check in checks):
+            start = known.starts.get(key, 0) if key is not None else 0
+            cut = continuity.find_cut([check.found for check in checks], start, flushed_to)
+        numbers = {check.path: number for number, check in enumerate(checks)}
+        for problem in found:
+            if problem.path.suffix != LOG:
+                yield _as_note(problem, _MADE_AGAIN)
+            elif cut is not None and (numbers.get(problem.path, NONE), problem.position) >= cut:
+                yield _as_note(problem, "the next start cuts it")
+            else:
+                yield problem
+
+    def _of_log(
+        self,
+        folder: Path,
+        known: _Known,
+        is_live: bool,
+        checks: list[SegmentCheck],
+        recovery_point: int,
+        flushed_to: int,
+    ) -> Iterator[Problem]:
+        """Yield what is wrong in a partition, once its segments have been checked; `flushed_to` by all files."""
+        key = partition_of(folder.name)
+        is_open = is_live or (known.folder is not None and not known.clean)
+        for check in checks:
+            for problem in self._problems_of(check, flushed_to):
+                yield _as_note(problem, _MADE_AGAIN) if is_open and _is_replaced(problem, check) else problem
+        others = sum(check.beside.are_rebuilt(check.size) for check in checks)
         if others:
             what = (
                 f"summaries and append indexes of {others} segments are of another version; a start rebuilds them "
@@ -220,10 +250,11 @@ class Fsck:
         if not is_live:
             start = known.starts.get(key) if key is not None else None
             yield from _between(checks, start if known.clean else None, start or 0, flushed_to)
-            yield from self._cut_short(checks, key, known, flushed_to)
-            if not bases and flushed_to:
-                yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}", is_flushed=True)
-            yield from _orphans(folder, [*bases, *bases_in(folder)], None if known.clean else flushed_to)
+            yield from self._cut_short(checks, key, known, recovery_point)
+            bases = [*(base for base, _ in swap.present(folder)), *bases_in(folder)]
+            if not bases and recovery_point:
+                yield Problem(folder, 0, f"holds no log, but {_flushed(recovery_point)}", is_flushed=True)
+            yield from _orphans(folder, bases, None if known.clean else recovery_point)
 
     def _cut_short(
         self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, flushed_to: int
@@ -342,14 +373,15 @@ class Fsck:
             self._pause(_PAUSE_S)
         return check
 
-    def _problems_of(self, check: SegmentCheck) -> Iterator[Problem]:
+    def _problems_of(self, check: SegmentCheck, flushed_to: int) -> Iterator[Problem]:
         repaired: set[str] = set()
-        if self._repair and (check.findings or check.is_other_version):
+        if self._repair and (check.findings or check.beside.is_other_version):
             try:
                 repaired = check.repair()
             except OSError as error:
                 yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
-        for path, position, what, is_flushed in check.findings:
+        for path, position, what, offset in check.findings:
+            is_flushed = offset is not None and offset < flushed_to
             is_bounded = path.suffix == APPEND_INDEX and check.has_bounds
             is_repaired = path.suffix in repaired
             yield Problem(path, position, what, is_repaired, is_bounded=is_bounded, is_flushed=is_flushed)
@@ -411,20 +443,11 @@ def _is_replaced(problem: Problem, check: SegmentCheck) -> bool:
     return problem.path.suffix in (INDEX, TIME_INDEX)
 
 
-def _as_note(problem: Problem) -> Problem:
-    """Return what a power cut may have done to bytes that nobody had put on disk, or a kill to files in the making."""
+def _as_note(problem: Problem, end: str) -> Problem:
+    """Return a note of what a power cut or a kill may have done to bytes that no flush covers, and how that ends."""
     if problem.is_note or not problem.is_seen or problem.is_flushed:
         return problem
-    end = "the next start cuts it" if problem.path.suffix == LOG else "it is made again before it is used"
     return problem._replace(what=f"{problem.what}; {end}", is_note=True)
-
-
-def _has_other_summary(folder: Path) -> bool:
-    """Tell whether a segment has a summary of another version: a start cuts nothing then but an incomplete batch."""
-    return any(
-        sidecars.is_of_other_version(files.load(folder / f"{base:020d}{SUMMARY}{mark}"))
-        for base, mark in swap.present(folder)
-    )
 
 
 def _unseen(path: Path, error: Exception) -> Problem:

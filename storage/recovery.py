@@ -370,12 +370,11 @@ def _open_segment(
         return opening.without_summary(beside)
     # Times are not in the log: they are good wherever the rest ends.
     segment.summary = summary.only_times(base_offset)
+    flushed_to = summary.flushed_to(None if is_last else end_offset)
     if not summary.flushed:
-        return opening.by_log(NONE)
+        return opening.by_log(flushed_to)
     if verification.is_surely_of_another_log(segment, summary):
         return opening.with_false_summary()
-    # No flush of it can have come further than the segment after it begins.
-    flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
     if summary.log_bytes > size:
         data = segment.summary.encode()
         maker.pending.write(partial(files.write_atomically, segment.path(SUMMARY), data))
@@ -428,7 +427,7 @@ class _Opening(NamedTuple):
         by_ms = files.latest_ms(self.modified_ms) if is_cut else self.modified_ms
         if last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
             return Opened(segment, segment.next_offset)
-        return self.by_log(NONE)._replace(is_other_version=beside.is_other_version and segment.size > 0)
+        return self.by_log(NONE)._replace(is_other_version=beside.are_rebuilt(segment.size))
 
     def _with_other_summary(self) -> Opened:
         """Read all of the log; an empty segment that is not the last one stands for lost offsets.

@@ -34,7 +34,7 @@ from tidelog.storage import (
     walk,
 )
 from tidelog.storage.append_index import AppendIndex
-from tidelog.storage.continuity import is_tail_complete
+from tidelog.storage.continuity import has_torn_tail
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX
 from tidelog.storage.minima import UNKNOWN
@@ -56,12 +56,12 @@ _COUNTED: Final = (
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be, and where; `is_flushed` if it has records that a flush had put on disk."""
+    """Something wrong in a file, and where; `offset` is the first one that cannot be read for it, if there is one."""
 
     path: Path
     position: int
     what: str
-    is_flushed: bool = False
+    offset: int | None = None
 
 
 class Around(NamedTuple):
@@ -116,14 +116,16 @@ class SegmentCheck:
             raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
         self.findings: list[Finding] = []
         self._append_times = append_index.parsed(self.contents.append_index).entries
-        beside = sidecars.parsed(self._segment, self.contents.summary, self.contents.append_index)
-        self._segment.summary = beside.unknown(base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL)
-        self._header = beside.header
-        self.is_other_version = beside.is_other_version
+        self.beside = sidecars.parsed(self._segment, self.contents.summary, self.contents.append_index)
+        self._segment.summary = self.beside.unknown(
+            base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL
+        )
+        self._header = self.beside.header
         self._is_cut_short = False
         self.has_bounds = False
         self._around = around
-        self._summary = beside.summary
+        self._summary = self.beside.summary
+        self.flushed_to = NONE
         self._segment.size = status.size
         self._found: Segment = self._segment
         self._is_vouched = False
@@ -175,14 +177,7 @@ class SegmentCheck:
         return self.findings
 
     def _say(self, suffix: str, position: int, what: str, offset: int | None = None) -> None:
-        """Take note of something; `offset` is the first one that cannot be read for it."""
-        is_flushed = offset is not None and offset < self._flushed_to
-        self.findings.append(Finding(self._segment.path(suffix), position, what, is_flushed))
-
-    @property
-    def _flushed_to(self) -> int:
-        summary = self._summary
-        return max(self._around.flushed_to, summary.next_offset if summary and summary.flushed else 0)
+        self.findings.append(Finding(self._segment.path(suffix), position, what, offset))
 
     @property
     def is_described(self) -> bool:
@@ -198,11 +193,13 @@ class SegmentCheck:
             if self.contents.summary is None:
                 if self._header is not None:
                     self._say(SUMMARY, 0, "missing")
-            elif not self.is_other_version:
+            elif not self.beside.is_other_version:
                 self._say(SUMMARY, 0, "not a whole summary of a known version")
         if summary is not None and verification.is_surely_of_another_log(segment, summary):
             self._say(SUMMARY, 0, "not of this log: it describes other batches")
             self._summary = summary = None
+        if summary is not None:
+            self.flushed_to = summary.flushed_to(self._around.next_base)
         if summary is not None and summary.log_bytes > size:
             self._is_cut_short = bool(summary.flushed) or not self._around.lags
             summary = None
@@ -216,15 +213,15 @@ class SegmentCheck:
                 summary.index_interval_bytes = interval
         segment.believe(summary, finished=False)
         self._found, mismatches = verification.walked(segment, self._around.epoch_at)
-        if mismatches and (
-            not self._found.summary.damage or verification.is_of_another_log(segment, summary)
-        ):
+        is_other = bool(mismatches) and verification.is_of_another_log(segment, summary)
+        if is_other or (mismatches and not self._found.summary.damage):
             position = min(mismatches) * blocks.BLOCK_BYTES
             self._say(
                 SUMMARY, 0, f"not of this log: {len(mismatches)} blocks are others than it says, the first one at "
                 f"{position}"
             )  # fmt: skip
             self._summary = None
+            self.flushed_to = NONE if is_other else min(self.flushed_to, self._found.next_offset)
         self._is_vouched = bool(summary.log_bytes) and self._summary is not None
         found = self._found
         described = _state(found)
@@ -263,15 +260,13 @@ class SegmentCheck:
     def _leave_torn_tail(self) -> None:
         """Take what is being written at the end, or was when its writer was killed, for no damage."""
         found = self._found
-        damage = found.summary.damage
-        if not damage or damage[-1].next_offset != OFFSET_MAX:
-            return
-        if self._around.next_base is None and is_tail_complete(found, self._around.flushed_to):
-            return
-        if self._around.lags and found.next_offset >= self._around.flushed_to:
-            self._leave_tail()
-        elif self._around.next_base is not None:
-            found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=self._around.next_base))
+        damage, next_base = found.summary.damage, self._around.next_base
+        if next_base is None:
+            is_torn = has_torn_tail(found, max(self._around.flushed_to, self.flushed_to))
+            if is_torn and self._around.lags:
+                self._leave_tail()
+        elif damage and damage[-1].next_offset == OFFSET_MAX:
+            found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=next_base))
 
     def _leave_tail(self) -> None:
         """Know nothing of what is after the last batch: the next start cuts it, or has more of it."""
@@ -385,7 +380,7 @@ class SegmentCheck:
     # What is not.
 
     def _check_append_index(self) -> None:
-        if self.is_other_version:
+        if self.beside.is_other_version:
             return
         data, size, start = self._append_times, append_index.ENTRY_BYTES, append_index.HEADER_BYTES
         if self.contents.append_index and self._header is None:
@@ -471,7 +466,9 @@ class SegmentCheck:
         found, contents = self._found, self.contents
         if self._is_cut_short:
             return set()
-        if not found.size and (self.is_other_version or (self._summary is not None and self._summary.damage)):
+        if not found.size and (
+            self.beside.is_other_version or (self._summary is not None and self._summary.damage)
+        ):
             return set()
         files.sync(found.path(LOG))
         if contents.summary is None and not contents.append_index:
@@ -490,7 +487,7 @@ class SegmentCheck:
 
     def _mend_append_index(self) -> None:
         """Have bounds in place of what is lost of the append index, and is not found again (`has_bounds`)."""
-        is_wrong = self.is_other_version or any(f.path.suffix == APPEND_INDEX for f in self.findings)
+        is_wrong = self.beside.is_other_version or any(f.path.suffix == APPEND_INDEX for f in self.findings)
         found = self._found
         if not is_wrong and self._summary is not None:
             return  # What the summary says of it is true.

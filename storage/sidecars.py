@@ -25,6 +25,10 @@ class Sidecars(NamedTuple):
     has_summary_file: bool = True
     is_other_version: bool = False
 
+    def are_rebuilt(self, size: int) -> bool:
+        """Whether a start rebuilds them for their version, given the log's size: an append index needs batches."""
+        return self.is_other_version and (size > 0 or self.has_summary_file)
+
     @property
     def has_other_summary(self) -> bool:
         """Whether there is a summary of another version, which may say that the log was flushed."""

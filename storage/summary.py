@@ -124,6 +124,15 @@ class Summary:
         """Whether the segment reached from its base offset to that of the next one when it was sealed."""
         return self.origin != Origin.IMPORTED
 
+    def flushed_to(self, next_base: int | None) -> int:
+        """Return the offset before which a flush has put every record on disk, or NONE.
+
+        `next_base` is the base offset of the next segment: no flush of this one covers more.
+        """
+        if not self.flushed:
+            return NONE
+        return self.next_offset if next_base is None else min(self.next_offset, next_base)
+
     def forget_tail(self) -> int:
         """Take damage at the end for a write that was never finished; return where the log ends without it."""
         self.damage, tail = self.damage[:-1], self.damage[-1]

@@ -694,6 +694,32 @@ def test_what_a_power_cut_may_tear_is_noted_and_what_was_flushed_is_damage(data:
     assert noted.what.endswith("the next start cuts it")
 
 
+def test_a_later_summary_tells_that_a_flush_covers_damage_which_no_start_cuts(data: Path) -> None:
+    manager = manager_of(data)
+    manager.open()
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    fill(log, [[NOW + 3], [NOW + 4]])
+    assert manager.close()
+    cut_off(data, recovery_point=0)
+    (data / "topic-0" / f"{0:020d}.summary").unlink()
+    change(data / "topic-0" / f"{0:020d}.log", batch_positions(data / "topic-0" / f"{0:020d}.log")[1] + 30)
+    (damage,) = [problem for problem in problems(data) if problem.path.suffix == ".log"]
+    assert (damage.is_note, "the next start" in damage.what) == (False, False)
+    manager.open()
+    log = manager.logs["topic", 0]
+    assert [row.offset for row in scan(log)] == [0, 2, 3, 4]
+    assert is_damaged(log, 1)
+    manager.abandon()
+
+
+def cut_off(data: Path, *, recovery_point: int) -> None:
+    """Have a data folder look as if a power cut had ended its broker, which had noted a flush up to an offset."""
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "boot-id").write_text("another run of the system\n")
+    (data / "recovery-point-offset-checkpoint").write_text(f"0\n1\ntopic 0 {recovery_point}\n")
+
+
 def test_a_kill_between_a_log_and_what_lies_beside_it_is_no_damage(folder: Path) -> None:
     first, second, *_ = sorted(folder.glob("*.log"))
     data = folder.parent
