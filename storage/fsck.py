@@ -1,9 +1,9 @@
-"""Whether the folders of a log are sound: a partition's, or all of a data folder, stopped or being written.
+"""Checks the folders of logs, a partition's or all of a data folder, stopped or while a broker writes.
 
-Owns what is looked at, in which order, and what the data folder tells of its logs: its lock, its checkpoints, whether
-it was closed in order. Also the hints, files that a start can do without: they are read by the code that a start uses.
-Each segment is `segment_check`'s, and what `others` keep in a data folder theirs. Nothing is written but by a repair,
-which needs the lock. What a broker is writing is looked at again until two looks in a row find the same.
+Owns what is checked and in which order, and what the data folder tells of its logs: its lock, its checkpoints, whether
+it was closed in order. It checks the hints, files that a start can do without, with the code that a start reads them
+with. `segment_check` checks each segment, and `others` check their own files in a data folder. Only a repair writes,
+and it needs the lock. What a broker is writing is checked again until two checks in a row find the same.
 """
 
 import time
@@ -44,21 +44,21 @@ from tidelog.storage.recovery import Known
 from tidelog.storage.segment_check import Around, Contents, Finding, SegmentCheck
 from tidelog.storage.summary import NONE
 
-# How often a segment that is being written is looked at before what is found there counts, and the time in between.
+# How often a file that is being written is checked before a finding counts, and the time in between.
 LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
 
 _MADE_AGAIN: Final = "it is made again before it is used"
 
-# What the names of checkpoints of offsets end with, ours and those that Kafka has beside them.
+# Suffix of the checkpoints of offsets, ours and Kafka's.
 _OFFSETS: Final = "-offset-checkpoint"
-# Readers of the text files in a partition's folder; their ValueError says what is wrong.
+# Parsers of the text files in a partition's folder; their ValueError says what is wrong.
 _TEXTS: Final[dict[str, Callable[[bytes], object]]] = {
     layout.LEADER_EPOCHS: leader_epochs.epochs_in,
     layout.PARTITION_METADATA: layout.topic_id_in,
 }
 
-# Returns all that is wrong with a file; StorageError or OSError where it cannot be looked at.
+# Returns all that is wrong with a file. StorageError or OSError if it cannot be read.
 FaultsOf = Callable[[Path], list[str]]
 
 
@@ -67,11 +67,10 @@ class NothingToCheck(StorageError):
 
 
 class Problem(NamedTuple):
-    """A finding, and what became of it; `is_seen` is false where something could not be looked at.
+    """Something wrong, and what was done about it; `is_seen` is false if it could not be checked.
 
-    One that may be none is a note: nothing tells whether that is as it should be. One that `is_bounded` is damage that
-    stays, of append times: bounds stand in for them now, and nothing tells of it any more. `is_flushed` of records that
-    had been put on disk.
+    A note (`is_note`) need not be damage. With `is_bounded` append times are lost: bounds have replaced them, and the
+    next check will not find it. With `is_flushed` records are concerned that were on disk.
     """
 
     path: Path
@@ -85,7 +84,7 @@ class Problem(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How much was looked at."""
+    """How much was checked."""
 
     partitions: int = 0
     segments: int = 0
@@ -93,9 +92,9 @@ class Tally(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the data folder tells; nothing, of a partition's folder that lies elsewhere.
+    """What the data folder tells; nothing if the partition's folder lies elsewhere.
 
-    `was_cut_off` if its broker did not stop in order, and the disk may have lost what was not flushed.
+    `was_cut_off` if its broker did not stop in order and the disk may have lost what no flush covers.
     """
 
     folder: Path | None
@@ -109,7 +108,7 @@ class _Known(NamedTuple):
 
 
 class Fsck:
-    """The check of a folder; `tally` counts what `problems` has looked at so far."""
+    """The check of a folder; `tally` counts what `problems` has checked so far."""
 
     def __init__(
         self,
@@ -121,10 +120,10 @@ class Fsck:
         others: Mapping[str, FaultsOf] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet.
+        """Find the logs in a folder; nothing is written yet. NothingToCheck if there are none.
 
-        `is_ours` tells whether a data folder is to have a partition that it has no folder for; StorageError if it
-        cannot. `others` are files of a data folder that are not this room's, by name, each with what tells its faults.
+        `is_ours` tells whether a partition without a folder should exist; StorageError if it cannot tell. `others` are
+        the checks of files in a data folder that belong to other rooms, by file name.
         """
         self.tally = Tally()
         self._deep = deep
@@ -135,7 +134,7 @@ class Fsck:
         self._is_all, self._partitions, self._data_folder = _found(files.real(folder))
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what is wrong, log by log. DataDirLocked for a repair of what a broker has open."""
+        """Yield what is wrong, log by log. DataDirLocked for a repair of a folder that a broker has open."""
         with self._locked():
             known = _known(self._data_folder)
             is_live = not self._repair and known.is_live()
@@ -156,7 +155,7 @@ class Fsck:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep brokers out while a repair goes on."""
+        """Keep brokers out during a repair."""
         if not self._repair or self._data_folder is None:
             yield
             return
@@ -182,7 +181,7 @@ class Fsck:
         epochs = LeaderEpochs.load(folder)
         recovery_point = known.points.get(key, 0) if key is not None else 0
         is_open = is_live or (known.folder is not None and not known.clean)
-        # What compaction has decided for counts, though a kill has left it half done.
+        # These are what compaction decided on, also where a kill interrupted its renames.
         present = swap.present(folder)
         bases = [base for base, _ in present]
         checks: list[SegmentCheck] = []
@@ -204,7 +203,7 @@ class Fsck:
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
-        # A later segment may tell that a flush covers damage in this one.
+        # The summary of a later segment may prove that a flush covers damage in an earlier one.
         flushed_to = max([recovery_point, *(check.flushed_to for check in checks)])
         found = self._of_log(folder, known, is_live, checks, recovery_point, flushed_to)
         if not known.was_cut_off or is_live:
@@ -232,7 +231,10 @@ class Fsck:
         recovery_point: int,
         flushed_to: int,
     ) -> Iterator[Problem]:
-        """Yield what is wrong in a partition, once its segments have been checked; `flushed_to` by all files."""
+        """Yield what is wrong in a partition whose segments have been checked.
+
+        All before `recovery_point` is on disk by the checkpoint, all before `flushed_to` by that and the summaries.
+        """
         key = partition_of(folder.name)
         is_open = is_live or (known.folder is not None and not known.clean)
         for check in checks:
@@ -257,20 +259,20 @@ class Fsck:
             yield from _orphans(folder, bases, None if known.clean else recovery_point)
 
     def _cut_short(
-        self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, flushed_to: int
+        self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, recovery_point: int
     ) -> Iterator[Problem]:
-        """Find offsets that are gone from the end, by what was flushed and by what the other files tell."""
+        """Find offsets that are gone from the end: they were flushed, or other files tell of them."""
         if not checks or checks[-1].ends_in_damage:
             return
         last = checks[-1]
         ends = f"ends before offset {last.next_offset}, but"
-        if last.next_offset < flushed_to:
-            yield Problem(last.path, last.size, f"{ends} {_flushed(flushed_to)}", is_flushed=True)
+        if last.next_offset < recovery_point:
+            yield Problem(last.path, last.size, f"{ends} {_flushed(recovery_point)}", is_flushed=True)
             return
         if known.folder is None or key is None:
             return
         folder = last.path.parent
-        if not Known(known.clean, flushed_to, 0, True, known.was_cut_off).vouches_for_files:
+        if not Known(known.clean, recovery_point, 0, True, known.was_cut_off).vouches_for_files:
             return
         try:
             if not self._is_ours(*key):
@@ -292,7 +294,7 @@ class Fsck:
             yield Problem(last.path, last.size, what)
 
     def _abandoned(self, folder: Path) -> Iterator[Problem]:
-        """Find the links that readers have left that were killed; no broker that runs leaves them for long."""
+        """Find the links of readers that were killed; a running broker removes them soon."""
         held = pins.held_bytes(folder)
         for left in pins.abandoned(folder):
             if self._repair:
@@ -317,7 +319,7 @@ class Fsck:
             yield from self._faults(path, partial(_hint_faults, was_killed=was_killed), is_live)
 
     def _faults(self, path: Path, faults_of: FaultsOf, is_live: bool) -> Iterator[Problem]:
-        """Check a file of which only what is wrong is asked, and mend it where that is due."""
+        """Check a file other than a segment's, and repair it if asked to."""
         is_repaired = False
         try:
             found = self._settled(partial(faults_of, path), is_live)
@@ -330,7 +332,7 @@ class Fsck:
             yield Problem(path, 0, what, is_repaired)
 
     def _settled(self, look: Callable[[], list[str]], is_live: bool) -> list[str]:
-        """Return what a look finds: while it may be written, once two in a row find the same, or none is left."""
+        """Return what a look finds; if the file may be being written, look until two in a row find the same."""
         last: list[str] = []
         for left in reversed(range(LOOKS_MAX if is_live else 1)):
             try:
@@ -348,7 +350,7 @@ class Fsck:
         return found
 
     def _lost(self, known: _Known) -> Iterator[Problem]:
-        """Find partitions that the checkpoints know of, and that have no folder: nobody has deleted their topic."""
+        """Find partitions in the checkpoints that have no folder, though nobody has deleted their topic."""
         assert known.folder is not None
         found = {partition_of(folder.name) for folder in self._partitions}
         for (topic, partition), flushed_to in sorted(known.points.items()):
@@ -362,7 +364,7 @@ class Fsck:
                 yield _unseen(folder, error)
 
     def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool, mark: str) -> SegmentCheck:
-        """Check a segment: while it is being written, until nothing changes what is found."""
+        """Check a segment; if it may be being written, until two checks in a row find the same."""
         last: tuple[list[Finding], Contents] | None = None
         for _ in range(LOOKS_MAX):
             check = SegmentCheck(folder, base, around, mark)
@@ -400,10 +402,9 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def _hint_faults(path: Path, *, was_killed: bool) -> list[str]:
-    """Return what is wrong with a hint; nothing with one that is gone, or was made and never filled.
+    """Return what is wrong with a hint; nothing if it is missing, or empty because nobody has written to it yet.
 
-    Snapshots are written in place and nobody waits for the disk to have them: where a broker `was_killed` one that ends
-    too early is no damage.
+    Snapshots are written in place and never synced: if a broker `was_killed`, a torn one is no damage.
     """
     data = files.load(path)
     if data is None:
@@ -421,7 +422,7 @@ def _hint_faults(path: Path, *, was_killed: bool) -> list[str]:
 
 
 def _repaired(path: Path) -> bool:
-    """Remove a damaged hint if a start rebuilds it from the log, durably; tell whether it does."""
+    """Remove a damaged hint, durably, if a start rebuilds it from the log; tell whether it does."""
     if path.suffix != producer_snapshots.SUFFIX and path.name != layout.LEADER_EPOCHS:
         return False
     producer_snapshots.remove(path.parent, [path])
@@ -433,10 +434,10 @@ def _flushed(offset: int) -> str:
 
 
 def _is_replaced(problem: Problem, check: SegmentCheck) -> bool:
-    """Tell whether a broker that has a log open, or the next one, makes a file again before it believes it.
+    """Tell whether the broker that has a log open, or the next start, rebuilds a file before it uses it.
 
-    It compares an index with the summary when a lookup first needs it, so one that a power cut tore before the start
-    may still be there. A kill may come while a broker replaces the files of a segment one by one.
+    A broker compares an index with the summary when a lookup first needs it, so one that a power cut tore before the
+    start may still be there. A kill may come while it replaces the files of a segment one by one.
     """
     if problem.path.suffix == SUMMARY:
         return not check.is_described
@@ -455,7 +456,7 @@ def _unseen(path: Path, error: Exception) -> Problem:
 
 
 def _found(folder: Path) -> tuple[bool, list[Path], Path | None]:
-    """Return whether a folder is one of data, the partitions' folders in it, or it alone, and their data folder."""
+    """Return whether a folder is a data folder, the partitions' folders in it (or itself), and their data folder."""
     try:
         is_data = not bases_in(folder) and partition_of(folder.name) is None
         data_folder = folder if is_data else folder.parent
@@ -478,7 +479,7 @@ def _found(folder: Path) -> tuple[bool, list[Path], Path | None]:
 
 
 def _holds_log(folder: Path) -> bool:
-    """Tell whether a folder has a segment, or what is left of one; another may bear the name of a partition, too."""
+    """Tell whether a folder has a segment or the remains of one. Other folders may have a partition's name, too."""
     try:
         return bool(bases_in(folder)) or any(_orphans(folder, []))
     except FileNotFoundError:
@@ -496,7 +497,7 @@ def _known(folder: Path | None) -> _Known:
 
 
 def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_to: int) -> Iterator[Problem]:
-    """Find offsets that no segment has, at the start or between two; and those that two have."""
+    """Find offsets that no segment has, before the first or between two, and offsets that two have."""
     if checks and first is not None and first < checks[0].base_offset:
         what = f"offsets {first} to {checks[0].base_offset - 1} before it are gone"
         yield Problem(checks[0].path, 0, what, is_flushed=first < flushed_to)
@@ -504,7 +505,7 @@ def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_
         end, base = before.next_offset, after.base_offset
         if end > base and after.size:
             what = f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
-            yield Problem(after.path, 0, what, is_flushed=True)  # No start cuts that: it refuses the log.
+            yield Problem(after.path, 0, what, is_flushed=True)  # A start refuses the log.
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
             if continuity.is_gap_lost(before.found, after.found):
@@ -512,10 +513,10 @@ def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_
 
 
 def _orphans(folder: Path, bases: list[int], killed_at: int | None = None) -> Iterator[Problem]:
-    """Find what lies beside a log that is gone; empty files are what is left of one that was never begun.
+    """Find the sidecars of logs that are gone; empty ones belong to a segment that was never begun.
 
-    Where a kill may have come between the removal of a log and that of what lies beside it, `killed_at` is the offset
-    before which all was flushed. Retention deletes from the front, and a cut from the end.
+    If a kill may have come between the removal of a log and that of its sidecars, `killed_at` is the offset before
+    which all was flushed. Retention deletes from the front, and a cut from the end.
     """
     for name, is_folder in files.list_folder(folder):
         stem, dot, suffix = name.partition(".")

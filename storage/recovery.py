@@ -1,32 +1,33 @@
-"""From a partition's folder to a log: what is believed, what is verified, what is cut, what is missing.
+"""Opens the log in a partition's folder: decides what to believe, to verify and to cut, and what is lost.
 
-Owns the rules for what a crash or a bad disk leaves behind:
+Owns the rules for what a crash or a bad disk leaves:
 
-1. Files that a deletion or a replacement left half done are removed; copies that compaction had decided for take the
-   place of what they were made of, and others go (`compaction/swap`).
-2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
-   what it was; the rest of it is verified before it is first read (`blocks`). What lies after it is scanned, and any
-   other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
-   appended. A summary that is not true is replaced, durably, before the log takes an append. What Kafka has written,
-   and flushed by its own checkpoint, is opened by the last entries of its indexes (`last_entries`), and scanned when
-   it is first read.
-3. An empty segment that begins within another is a roll that was never finished: it is removed. Where both hold batches
-   nobody can say which are right: such a log is refused.
-4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
-   what a crash took of the last appends: it is cut, and all that is after it, which cannot have been acknowledged as
-   being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
-   that all it wrote is there, only an incomplete batch at the end is cut. The same holds where a summary is of
-   another version: it may record a flush that nothing else records.
-5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
-6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
-   says up to where they are lost, and what is appended comes after them. No offset is given out twice.
-7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
-   retention needs one, but never one that is yet to come. It says nothing of times that a client was given, as only
-   batches of LogAppendTime have such.
-8. What a full disk has no room for stays pending: the log is read, and takes no append before it is written. After any
-   other failure of the disk it takes none at all, and is read.
+1. What was interrupted is finished: leftovers of deletions and replacements are removed, and copies that compaction had
+   decided on get the places of their sources (`compaction/swap`).
+2. A summary that says that its part of the log was flushed is believed. Its last block must match, unless a clean stop
+   closed the log at the end that the summary says; the other blocks are verified before they are first read
+   (`blocks`). What comes after that part is scanned, and so is all of a segment without such a summary: every batch is
+   verified, and the indexes come out as if the batches had just been appended. A false summary is replaced, durably,
+   before the log takes an append. A segment that Kafka wrote, and flushed by its own checkpoint, is opened by the last
+   entries of its indexes (`last_entries`), and scanned when it is first read.
+3. An empty segment that begins within another is an unfinished roll: it is removed. If both hold batches, nothing tells
+   which are right: the log is refused.
+4. A flush covers everything that was appended before it. So damage or a gap that no known flush covers is what a crash
+   took of the last appends. It is cut, with everything after it: none of that was acknowledged as on disk. Only an
+   incomplete batch at the end is cut from a log that came from elsewhere, that was closed, or whose system ran on after
+   the writer ended: all that was written is there. The same holds beside a summary of another version, which may
+   record a flush that nothing else records.
+5. Other damage is kept, named in the broker's log and in the segment's summary, and answered as corrupt. The rest is
+   served.
+6. Offsets that are known to have been on disk and are gone are marked as lost: an empty segment begins with the first
+   of them, its summary has the offset after the last, and appends go on from there. No offset is given out twice.
+7. Where the append times of batches are lost, those with LogAppendTime carry theirs. For others the time of the file
+   stands in, because retention needs one, but never a time in the future. No client has seen those times: only
+   LogAppendTime shows them.
+8. A write that a full disk refuses stays pending: the log is read, and takes no append before the write is done. After
+   any other failure of the disk the log is read, and takes no appends at all.
 
-Doing all this twice gives what doing it once gives.
+Recovery is idempotent.
 """
 
 import errno
@@ -69,23 +70,23 @@ from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 
-# Marks of a file that is not in force: deleted, half written.
+# Suffixes of files that do not count: deleted, half written.
 _LEFTOVERS = (DELETED, ".tmp")
 _DIGITS = 20
-# Does something to each of many, as `map` does.
+# Calls a function for each log, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
-# Of a log that is put on disk alone: where it ends, its leader epochs, their name. Its append times mostly are there.
+# The syncs that a log takes on its own: its end, its leader epochs, and their name. Append times are mostly on disk.
 _SYNCS_ALONE = 3
 
 _log = logging.getLogger(__name__)
 
 
 class Known(NamedTuple):
-    """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`.
+    """What the data folder remembers of a log; nothing of a log from elsewhere, which is not `ours`.
 
-    `was_cut_off` unless the system has run on since the log was last opened, and the disk refused nothing.
-    `is_start_noted` where a checkpoint names the log start offset, and not for want of one.
-    No client has seen a leader epoch above `first_epoch`. An epoch that begins now is not below it.
+    `was_cut_off` is false if the system has run on since the log was last opened, and the disk refused nothing.
+    `is_start_noted` tells whether a checkpoint names the log start offset. No client has seen a leader epoch above
+    `first_epoch`, and an epoch that begins now is not below it.
     """
 
     clean: bool = False
@@ -98,15 +99,15 @@ class Known(NamedTuple):
 
     @property
     def vouches_for_files(self) -> bool:
-        """Whether what lies beside the logs can tell how far they had come, and the checkpoint does not.
+        """Whether the files beside the logs are asked how far the logs had come: no checkpoint tells, but they can.
 
-        A power cut keeps files that were written after batches that it takes.
+        They cannot after a power cut, which may keep files that were written after batches that it takes.
         """
         return self.ours and not (self.recovery_point if self.clean else self.was_cut_off)
 
 
 class _Found(NamedTuple):
-    """What is in a folder, in order: `lost` are the bases of segments whose log is gone and was not deleted."""
+    """What a folder holds; `lost` are the base offsets of segments whose log is gone and was not deleted."""
 
     bases: list[int]
     snapshots: list[int]
@@ -116,10 +117,7 @@ class _Found(NamedTuple):
 def load(
     folder: Path, topic: str, partition: int, config: TopicConfig, shared: Shared, known: Known, now_ms: int
 ) -> Log:
-    """Open the log in a folder; on return it can be read and appended to.
-
-    CorruptLog if two segments hold the same offsets.
-    """
+    """Open the log in a folder to be read and appended to. CorruptLog if two segments hold the same offsets."""
     log = find(folder, topic, partition, config, shared, known, now_ms)
     put_on_disk([log])
     return log
@@ -135,7 +133,7 @@ def make(
     known: Known,
     now_ms: int,
 ) -> Log:
-    """Make the log of a partition that has no folder; what the disk does not take comes before the first append."""
+    """Make the log of a partition that has no folder; writes that the disk refuses come before the first append."""
     pending = PendingWrites(shared, "its folder, which is missing,")
     pending.write(partial(_make_folder, folder, topic_id))
     log = find(folder, topic, partition, config, shared, known, now_ms, pending)
@@ -159,12 +157,12 @@ def find(
     now_ms: int,
     pending: PendingWrites | None = None,
 ) -> Log:
-    """Open a log as `load` does, to be read, and to be appended to after `put_on_disk`. `pending` comes first."""
+    """Open a log to be read, and after `put_on_disk` to be appended to; `pending` are writes that come first."""
     pending = pending or PendingWrites(shared, "what its start has found")
     found = _sort_out(folder, known.ours, pending)
     last = len(found.bases) - 1
     known_end = 0
-    if known.vouches_for_files:  # asked before a segment is opened, which mends them
+    if known.vouches_for_files:  # before segments are opened: that mends the files
         known_end = continuity.known_end(folder, found.bases, found.snapshots)
     maker = continuity.Maker(folder, config, shared, now_ms, pending)
     ends = [*found.bases[1:], known.recovery_point]
@@ -188,7 +186,9 @@ def find(
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, pending)
     continuity.cut_torn_tail(segments, flushed_to, pending)
     continuity.mark_lost_within(segments, known.log_start_offset, flushed, found.lost, maker)
-    if known.clean and known.is_start_noted:  # else retention may have come after the checkpoint
+    if (
+        known.clean and known.is_start_noted
+    ):  # else retention may have deleted after the checkpoint was written
         continuity.mark_lost_before(segments, known.log_start_offset, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
@@ -220,9 +220,9 @@ def find(
 
 
 def _hold_writes(log: Log, pending: PendingWrites) -> None:
-    """Have a log take no append before the pending writes, nor any, where the disk has failed."""
+    """Refuse appends until the pending writes are done, or for good if the disk has failed."""
     if log.health.is_final:
-        return  # That was said.
+        return  # That was logged.
     if pending.failure is not None:
         _flush_failed(log, pending.failure)
     elif pending.writes:
@@ -233,7 +233,7 @@ def _hold_writes(log: Log, pending: PendingWrites) -> None:
 
 
 def _write_pending(log: Log, write: Callable[[], object]) -> None:
-    """Do a pending write; where the disk fails, and not for want of space, a second try would prove nothing."""
+    """Do a pending write. Any failure but a lack of space is final: a second try would prove nothing."""
     try:
         write()
     except OSError as error:
@@ -248,22 +248,22 @@ def _flush_failed(log: Log, error: OSError) -> None:
 
 
 def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:
-    """Put on disk what must be there before an append: where logs end after a crash, and their new leader epochs.
+    """Sync what must be on disk before an append: where logs end after a crash, and their new leader epochs.
 
-    Two syncs of everything do for all logs, where there is a `group_sync` and that is cheaper: a crash leaves them all
-    to be synced, and most of them had nothing appended. `each` is how others are put there one by one, or at once.
+    With a `group_sync`, two syncs of the file system serve all logs if that is cheaper: after a crash all of them need
+    a sync, though most had no appends. `each` syncs the others, one by one or at once.
     """
     left = [log for log in logs if not log.epochs.is_saved]
     done = set() if group_sync is None else _put_together(group_sync.reached(left), group_sync)
     for _ in each(_put_alone, [log for log in left if log not in done]):
         pass
     if group_sync is not None and group_sync.trust.is_lost:
-        # The sync of each log says whether that one gave up any of its pages.
+        # The sync of each log tells whether the system dropped pages of that log.
         group_sync.flush([log for log in left if log.health.failure is None])
 
 
 def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
-    """Return those that are on disk: all that have room for their epochs, or none."""
+    """Sync logs together; return those that are on disk: all whose epochs could be written, or none."""
     if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
         return set()
     written = [log for log in logs if _could(log.epochs.write_aside)]
@@ -275,7 +275,7 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
 
 
 def _could(write: Callable[[], None]) -> bool:
-    """Tell whether a write succeeds; of what does not the log that is then put on disk alone says why."""
+    """Try a write; tell whether it succeeded. If not, `_put_alone` tries it again, and has the log say why."""
     with suppress(OSError):
         write()
         return True
@@ -285,17 +285,17 @@ def _could(write: Callable[[], None]) -> bool:
 def _put_alone(log: Log) -> None:
     pending = PendingWrites(log.shared, "its leader epochs", waits=log.health.failure is not None)
     if log.log_end_offset == log.recovery_point:
-        # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
+        # A flush would find nothing to do, and a cut that a crash interrupted may not be on disk.
         pending.write(partial(files.sync, log.active.path(LOG)))
-    # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
+    # An earlier start may have cut append times without a sync. They must not come back for batches to come.
     pending.write(partial(files.sync, log.active.path(APPEND_INDEX)))
-    # Records of an epoch that a crash would begin again could not be distinguished from those that it took.
+    # If a crash took the epoch, the next start would begin it again, for other records.
     pending.write(partial(log.epochs.save, durably=True))
     _hold_writes(log, pending)
 
 
 def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
-    """Finish compaction and deletions, remove other leftovers and sidecars without a log; return what is there."""
+    """Finish compactions and deletions, remove other leftovers and sidecars without a log; return what is left."""
     names = _names(folder)
     if swap.are_in(names):
         swap.settle(folder)
@@ -322,7 +322,7 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
         elif suffix in SUFFIXES:
             sidecars.append(name)
     if ours and deleted:
-        # We delete from the front: what a crash brought back of older segments was deleted with the others.
+        # Deletion goes from the front: older segments were deleted too, and a crash has brought them back.
         for base in [base for base in bases if base < max(deleted)]:
             pending.write(partial(files.remove, folder / f"{base:020d}{LOG}"))
             bases.remove(base)
@@ -330,7 +330,7 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
     orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
     for name in orphans:
         pending.write(partial(files.remove, folder / name))
-    # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
+    # Until these removals are on disk, the logs marked as deleted stay: they prove that nothing is lost.
     if deleted and not pending.write(partial(files.sync_folder, folder)):
         leftovers.clear()
     for name in leftovers:
@@ -339,10 +339,7 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return what is in a folder; nothing, if a full disk has kept it from being made.
-
-    OSError for what must not be there.
-    """
+    """Return the names in a folder; none if a full disk kept it from being made. OSError for a misplaced file."""
     try:
         names, misplaced = layout.look_through(folder)
     except FileNotFoundError:
@@ -355,9 +352,9 @@ def _names(folder: Path) -> list[str]:
 def _open_segment(
     maker: continuity.Maker, known: Known, base_offset: int, end_offset: int, is_last: bool
 ) -> Opened:
-    """Open a segment and know its batches: from its summary, from the log, or from both.
+    """Open a segment by its summary, by its log, or by both.
 
-    `end_offset` is where it should end: a summary that says otherwise is looked at more closely.
+    `end_offset` is where it should end. A summary that says otherwise is checked against the log.
     """
     size, modified_ms = files.status(maker.folder / f"{base_offset:020d}{LOG}") or (0, maker.now_ms)
     unread = Summary(0, 0, base_offset, NONE, maker.config.index_interval_bytes)
@@ -368,7 +365,7 @@ def _open_segment(
     if summary is None:
         segment.summary = opening.unknown(beside)
         return opening.without_summary(beside)
-    # Times are not in the log: they are good wherever the rest ends.
+    # The log does not hold these times, so they count whatever else of the summary does not.
     segment.summary = summary.only_times(base_offset)
     flushed_to = summary.flushed_to(None if is_last else end_offset)
     if not summary.flushed:
@@ -383,7 +380,7 @@ def _open_segment(
 
 
 class _Opening(NamedTuple):
-    """A segment on its way from files to what is known of them, and what is known of the log around it."""
+    """The opening of one segment, with what is known of the log around it."""
 
     segment: Segment
     maker: continuity.Maker
@@ -393,7 +390,7 @@ class _Opening(NamedTuple):
     is_last: bool
 
     def by_log(self, flushed_to: int) -> Opened:
-        """Read all of the log; a summary said that it was flushed up to an offset."""
+        """Scan all of the log; `flushed_to` is what its summary proved to be on disk."""
         segment, known = self.segment, self.known
         segment.become(State.ACTIVE)
         if segment.size:
@@ -401,28 +398,28 @@ class _Opening(NamedTuple):
             segment.rebuild(partial(verification.leaves_gap, segment), _epoch_at(segment.folder))
         self._date(segment)
         if self.is_last and known.clean and segment.next_offset == known.recovery_point:
-            flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
+            flushed_to = segment.next_offset  # A clean stop noted this end: nothing is missing.
         return Opened(segment, flushed_to)
 
     def unknown(self, beside: Sidecars) -> Summary:
-        """Return what is known of the segment without its summary, before its log is read."""
+        """Return what is known of the segment without a summary, before its log is read."""
         segment, maker = self.segment, self.maker
         created_ms = min(self.modified_ms, maker.now_ms)
         interval = maker.config.index_interval_bytes
         return beside.unknown(segment.base_offset, segment.size, created_ms, interval)
 
     def without_summary(self, beside: Sidecars) -> Opened:
-        """Open a segment that has no summary, or none that counts."""
+        """Open a segment that has no summary, or one that does not count."""
         segment, maker, known = self.segment, self.maker, self.known
         if beside.has_other_summary:
             return self._with_other_summary()
         if known.ours and self.is_last and beside.header is None:
-            # It was appended to here, and has lost its append index as well.
+            # It was appended to here, and its append index is lost as well.
             segment.summary.appended_from = 0
         if segment.size == 0 and known.clean:
             segment.believe(segment.summary, finished=_ends_as_closed(segment, segment.summary))
             return Opened(segment, NONE)
-        # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
+        # A power cut may have taken the other files of a segment that was written here, so that it looks like Kafka's.
         is_cut = known.ours and not known.clean
         by_ms = files.latest_ms(self.modified_ms) if is_cut else self.modified_ms
         if last_entries.open_by_index(segment, by_ms, maker.now_ms, known.recovery_point):
@@ -430,10 +427,7 @@ class _Opening(NamedTuple):
         return self.by_log(NONE)._replace(is_other_version=beside.are_rebuilt(segment.size))
 
     def _with_other_summary(self) -> Opened:
-        """Read all of the log; an empty segment that is not the last one stands for lost offsets.
-
-        Only such a segment has a summary and no batches.
-        """
+        """Scan all of the log. An empty segment before the last one stands for lost offsets: no other has a summary."""
         segment = self.segment
         if segment.size or self.is_last:
             self.by_log(NONE)
@@ -444,7 +438,7 @@ class _Opening(NamedTuple):
         return Opened(segment, NONE, is_other_version=True, has_other_summary=True)
 
     def with_false_summary(self) -> Opened:
-        """Read all of the log, and remove the summary: it is of another log."""
+        """Scan all of the log and remove the summary: it is of another log."""
         segment = self.segment
         _log.warning("rebuilt from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.maker.pending.write(partial(files.remove, segment.path(SUMMARY)))
@@ -452,11 +446,11 @@ class _Opening(NamedTuple):
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
-        """Believe a summary of what was flushed as far as it is true, and read the rest."""
+        """Believe a summary of flushed batches as far as it is true, and scan the rest."""
         segment, known, size = self.segment, self.known, self.segment.size
         is_whole = summary.log_bytes == size
-        # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary
-        # says. So is one whose files a power cut has taken after a clean stop.
+        # It is saved again when it is sealed or closed, unless a clean stop has left all its files: after a crash an
+        # index may hold more than the summary says.
         segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
@@ -468,7 +462,7 @@ class _Opening(NamedTuple):
                 return self.with_false_summary()
             segment = verification.recheck(segment, _epoch_at(segment.folder))
             if not segment.summary.damage:
-                flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
+                flushed_to = min(flushed_to, segment.next_offset)  # The summary is of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
             self.maker.pending.write(partial(_unless_gone, save))
         if not is_whole:
@@ -479,12 +473,12 @@ class _Opening(NamedTuple):
         return Opened(segment, flushed_to)
 
     def _date(self, segment: Segment) -> None:
-        """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
+        """Find the append times of the batches that were scanned, or bounds for them.
 
-        That is the time of the file, or the first append to the segment after it, if that came before. What tells of
-        batches that are not there goes, before others get their offsets.
+        The bound is the time of the file, or that of the first append to the next segment if it came earlier. Entries
+        of batches that are gone are removed, before other batches get their offsets.
         """
-        # For what came from elsewhere no append time was given to anybody: the time of the file stands.
+        # No client was given append times of a log from elsewhere: the time of the file will do as it is.
         latest_ms = files.latest_ms(self.modified_ms) if self.known.ours else self.modified_ms
         bound_ms = append_index.bound_ms(segment.summary, latest_ms, self.maker.now_ms)
         if not self.is_last:
@@ -502,9 +496,10 @@ def _begin_to_read(segment: Segment, start: int, end: int) -> None:
 
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
-    """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it.
+    """Tell whether the indexes are as sealing or closing leaves them.
 
-    And whether both are as long as the summary says: what a power cut has undone may be a cut.
+    The time index ends with the largest timestamp, and both are as long as the summary says. A power cut may have
+    undone a cut of them.
     """
     times = files.map_readonly(segment.path(TIME_INDEX))
     offsets = files.status(segment.path(INDEX))
@@ -516,10 +511,10 @@ def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
 
 
 def _seal(segment: Segment, pending: PendingWrites) -> None:
-    """Save what a scan of a segment has found; where there is no room for that, it is found again when it is needed."""
+    """Save what a scan of a segment has found. If the disk is full, a later read finds it again."""
     try:
         if segment.summary.damage:
-            # Once it is not the last segment, only its summary may tell that a whole batch is not to be believed.
+            # In a segment that is not the last, only the summary can tell that a whole batch is damage.
             segment.file.sync()
             segment.replace_summary(finished=True)
         segment.finish()
@@ -531,9 +526,9 @@ def _seal(segment: Segment, pending: PendingWrites) -> None:
 
 
 def _finish(segment: Segment, pending: PendingWrites) -> None:
-    """Add the last time entry where the summary is of before the segment was sealed: a power cut took what came after.
+    """Add the last time entry if the summary is from before the segment was sealed.
 
-    A flush of anything behind it would have put that on disk.
+    A power cut took the later summary: nothing after this segment was flushed, or it would be on disk.
     """
     if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
         pending.write(partial(_unless_gone, segment.finish, flushed=True))
@@ -541,7 +536,7 @@ def _finish(segment: Segment, pending: PendingWrites) -> None:
 
 
 def _unless_gone(save: Callable[..., object], **how: bool) -> None:
-    """Save what is known of a segment, unless it was let go meanwhile and its files are not as far, or were deleted.
+    """Save what is known of a segment, unless its indexes are no longer in memory and its files lag or are gone.
 
     Then the next read rebuilds them.
     """
@@ -550,7 +545,7 @@ def _unless_gone(save: Callable[..., object], **how: bool) -> None:
 
 
 def _is_as_described(segment: Segment) -> bool:
-    """Tell whether the last block that a summary describes is there, and the indexes if the log goes on after it."""
+    """Tell whether the last block of the summary matches the log; and its indexes, if the log goes on after it."""
     try:
         segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes, PATIENT)
     except Mismatch:
@@ -566,12 +561,12 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
 def _load_epochs(log: Log, known: Known, since: int) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101).
 
-    No batch before the offset `since` bears one. What has changed is yet to be put on disk.
+    No batch before `since` carries an epoch. Changes are not on disk yet.
     """
     end = log.log_end_offset
     epochs = LeaderEpochs.load(log.directory) or LeaderEpochs(log.directory)
-    log.epochs = epochs  # A segment that is checked again below needs them.
-    # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
+    log.epochs = epochs  # `log.headers` may check a segment again, which needs them.
+    # Nobody waits for the disk to have the file: after an unclean stop the last batch may be newer.
     last = None if known.clean else _last_batch(log)
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)
     is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch != NONE
@@ -586,11 +581,11 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
         changed = True
     latest = max(latest, known.first_epoch)
     if not known.clean:
-        # Records that a client read may be gone.
+        # Records that a client has read may be gone.
         epochs.begin(min(latest + 1, INT_MAX), end)
         changed = True
     elif changed:
-        epochs.begin(latest, end)  # The file that named it may be gone.
+        epochs.begin(latest, end)  # The file that named it may have been lost.
     epochs.drop_before(log.log_start_offset)
     log.epochs = epochs
     log.leader_epoch = epochs.latest
@@ -599,7 +594,7 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
 
 
 def _last_batch(log: Log) -> BatchHeader | None:
-    """Return the header of the last batch that can be read, if there is one."""
+    """Return the header of the last batch that can be read; None if there is none."""
     for segment in reversed(log.segments):
         if segment.summary.batch_count:
             return max((header for _, _, header in log.headers(segment.next_offset - 1)), default=None)

@@ -1,12 +1,12 @@
-"""Whether one segment's files are what they should be, and the rebuilding of those that are a function of its log.
+"""Checks the files of one segment, and rebuilds those that are a function of its log.
 
-Owns the comparison: the log is walked as a recovery walks it, and what comes out (indexes, summary, damage) is held
-against the files that are there. Knows nothing of other segments, of locks, or of whether somebody writes meanwhile
-(`fsck`): a caller says how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
+Owns the comparison: the log is walked by the rules of a recovery, and the result (indexes, summary, damage) is compared
+with the files. Knows nothing of other segments, of locks, or of whether the segment is being written (`fsck`): the
+caller says how far the files may lag. A check writes nothing, and a repair writes no byte of a log.
 
-Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
-they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
-the segment's batches were appended here (`summary.Origin`), and rise in any case.
+No checksum of a batch covers its base offset and its leader epoch. In blocks that match the digests of the summary both
+are as they were written, gaps included, which compaction and imports leave. Elsewhere the offset must follow if the
+segment's batches were appended here (`summary.Origin`), and must rise in any case.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
-# What of a summary is a function of the log and the index interval alone.
+# The fields of a summary that follow from the log and the index interval alone.
 _COUNTED: Final = (
     "next_offset",
     "record_count",
@@ -65,10 +65,10 @@ class Finding(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What is known of a segment from elsewhere.
+    """What other files tell of a segment.
 
-    `lags` of the last segment of a log that is being written, or whose writer was killed: its files may be behind its
-    log, and a batch after `flushed_to` need not be whole. `closed_at` is the end of the log that a clean stop noted.
+    `lags` is true for the last segment of a log that is being written, or whose writer was killed: its files may lag
+    behind its log, and a batch after `flushed_to` may be incomplete. `closed_at` is the end that a clean stop noted.
     """
 
     epoch_at: Callable[[int], int]
@@ -79,7 +79,7 @@ class Around(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The bytes beside a log, read before it: empty where a file is missing, or None where that makes a difference."""
+    """The files beside a log, read before it. A missing one is None; a missing append index is empty."""
 
     offsets: bytes | None
     times: bytes | None
@@ -88,7 +88,7 @@ class Contents(NamedTuple):
 
 
 class _Described(NamedTuple):
-    """What the walk had found where the summary ends."""
+    """What a walk has found up to a position; `final` is the time entry that sealing there would add."""
 
     summary: Summary
     offsets: bytes
@@ -97,10 +97,15 @@ class _Described(NamedTuple):
 
 
 class SegmentCheck:
-    """The check of one segment: made by `check`, then mended by `repair` if need be."""
+    """The check of one segment. `check` fills `findings`; `repair` may follow.
+
+    `beside` is what its summary and its append index are, `found` the segment as the walk found it. `flushed_to` is the
+    offset before which its summary proves a flush, or NONE. `has_bounds` tells whether a repair put bounds in the place
+    of append times.
+    """
 
     def __init__(self, folder: Path, base_offset: int, around: Around, mark: str = "") -> None:
-        """Read what lies beside the log, then learn the log's size: what is described is there by then."""
+        """Read the files beside the log, then the log's size: a writer has written what they describe by then."""
         fresh = Summary(0, 0, base_offset, NONE, DEFAULT_INTERVAL)
         self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, ReadOnlyShared(folder))
         self._segment.mark = mark
@@ -115,24 +120,22 @@ class SegmentCheck:
         if status is None:
             raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
         self.findings: list[Finding] = []
-        self._append_times = append_index.parsed(self.contents.append_index).entries
         self.beside = sidecars.parsed(self._segment, self.contents.summary, self.contents.append_index)
+        self.flushed_to = NONE
+        self.has_bounds = False
         self._segment.summary = self.beside.unknown(
             base_offset, status.size, status.modified_ms, DEFAULT_INTERVAL
         )
-        self._header = self.beside.header
-        self._is_cut_short = False
-        self.has_bounds = False
-        self._around = around
-        self._summary = self.beside.summary
-        self.flushed_to = NONE
         self._segment.size = status.size
-        self._found: Segment = self._segment
-        self._is_vouched = False
+        self.found: Segment = self._segment
+        self._around = around
+        self._header = self.beside.header
+        self._summary = self.beside.summary  # None once it is known not to count
+        self._is_cut_short = False  # the log ends before what its summary describes
 
     @property
     def base_offset(self) -> int:
-        """The offset that the segment's name says."""
+        """The offset in the segment's name."""
         return self._segment.base_offset
 
     @property
@@ -142,29 +145,24 @@ class SegmentCheck:
 
     @property
     def size(self) -> int:
-        """The size of its log in bytes, as it was found."""
+        """The size of its log in bytes, before a repair."""
         return self._segment.size
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last batch that can be believed, or after what is known to be damaged."""
-        damage = self._found.summary.damage
+        """The offset after the last sound batch, or after damage whose end is known."""
+        damage = self.found.summary.damage
         after = damage[-1].next_offset if damage and damage[-1].next_offset != OFFSET_MAX else 0
-        return max(self._found.next_offset, after)
-
-    @property
-    def found(self) -> Segment:
-        """The segment as the walk over its log found it."""
-        return self._found
+        return max(self.found.next_offset, after)
 
     @property
     def ends_in_damage(self) -> bool:
-        """Whether nothing tells which offset comes next."""
-        damage = self._found.summary.damage
-        return bool(damage) and damage[-1].end == self._found.size
+        """Whether no sound batch follows the last damage."""
+        damage = self.found.summary.damage
+        return bool(damage) and damage[-1].end == self.found.size
 
     def check(self, *, deep: bool) -> list[Finding]:
-        """Look at all of it; with `deep` every record is decoded too. CorruptLog, OSError."""
+        """Check all files; with `deep` decode every record too. CorruptLog, OSError."""
         described = self._walk()
         self._check_damage()
         self._check_indexes(described)
@@ -188,6 +186,38 @@ class SegmentCheck:
 
     def _walk(self) -> _Described:
         """Walk over what the summary describes, then over the rest."""
+        segment, summary = self._segment, self._summary_to_go_by()
+        segment.believe(summary, finished=False)
+        found, mismatches = verification.walked(segment, self._around.epoch_at)
+        self.found = found
+        is_other = bool(mismatches) and verification.is_of_another_log(segment, summary)
+        if is_other or (mismatches and not found.summary.damage):
+            position = min(mismatches) * blocks.BLOCK_BYTES
+            self._say(
+                SUMMARY,
+                0,
+                f"not of this log: {len(mismatches)} blocks differ from its digests, the first one at {position}",
+            )
+            self._summary = None
+            self.flushed_to = NONE if is_other else min(self.flushed_to, found.next_offset)
+        described = _state(found)
+        is_ours = self._header is not None or (bool(summary.log_bytes) and self._summary is not None)
+        found.size = segment.size
+        found.scan(self._refuses(is_ours=is_ours), self._around.epoch_at)
+        self._leave_torn_tail()
+        if self._is_cut_short and found.next_offset == self._around.closed_at:
+            self._say(SUMMARY, 0, f"not of this log, which a clean stop closed at offset {found.next_offset}")
+            self._is_cut_short, self._summary = False, None
+        if self._is_cut_short and self._summary is not None:
+            lost, end = self._summary.log_bytes - segment.size, self._summary.next_offset
+            what = (
+                f"ends here; {lost} bytes that the summary describes are gone, offsets before {end} with them"
+            )
+            self._say(LOG, segment.size, what, found.next_offset)
+        return described
+
+    def _summary_to_go_by(self) -> Summary:
+        """Return the summary that the walk begins with; if none counts, one that describes no batch."""
         segment, summary, size = self._segment, self._summary, self._segment.size
         if summary is None and not self._around.lags:
             if self.contents.summary is None:
@@ -198,51 +228,21 @@ class SegmentCheck:
         if summary is not None and verification.is_surely_of_another_log(segment, summary):
             self._say(SUMMARY, 0, "not of this log: it describes other batches")
             self._summary = summary = None
-        if summary is not None:
-            self.flushed_to = summary.flushed_to(self._around.next_base)
-        if summary is not None and summary.log_bytes > size:
-            self._is_cut_short = bool(summary.flushed) or not self._around.lags
-            summary = None
         if summary is None:
-            summary = segment.summary
-            if self._summary is not None:
-                summary = self._summary.only_times(segment.base_offset)
-                if not size and not self._is_cut_short:
-                    self._summary = None  # It was never flushed: a start does not believe it.
-            elif (interval := _fitting_interval(self.contents.offsets or b"")) is not None:
-                summary.index_interval_bytes = interval
-        segment.believe(summary, finished=False)
-        self._found, mismatches = verification.walked(segment, self._around.epoch_at)
-        is_other = bool(mismatches) and verification.is_of_another_log(segment, summary)
-        if is_other or (mismatches and not self._found.summary.damage):
-            position = min(mismatches) * blocks.BLOCK_BYTES
-            self._say(
-                SUMMARY, 0, f"not of this log: {len(mismatches)} blocks are others than it says, the first one at "
-                f"{position}"
-            )  # fmt: skip
-            self._summary = None
-            self.flushed_to = NONE if is_other else min(self.flushed_to, self._found.next_offset)
-        self._is_vouched = bool(summary.log_bytes) and self._summary is not None
-        found = self._found
-        described = _state(found)
-        found.size = size
-        found.scan(self._refuses(), self._around.epoch_at)
-        self._leave_torn_tail()
-        if self._is_cut_short and found.next_offset == self._around.closed_at:
-            self._say(SUMMARY, 0, f"not of this log, which a clean stop closed at offset {found.next_offset}")
-            self._is_cut_short, self._summary = False, None
-        if self._is_cut_short and self._summary is not None:
-            lost, end = self._summary.log_bytes - size, self._summary.next_offset
-            what = (
-                f"ends here; {lost} bytes that the summary describes are gone, offsets before {end} with them"
-            )
-            self._say(LOG, size, what, found.next_offset)
-        return described
+            if (interval := _fitting_interval(self.contents.offsets or b"")) is not None:
+                segment.summary.index_interval_bytes = interval
+            return segment.summary
+        self.flushed_to = summary.flushed_to(self._around.next_base)
+        if summary.log_bytes <= size:
+            return summary
+        self._is_cut_short = bool(summary.flushed) or not self._around.lags
+        if not size and not self._is_cut_short:
+            self._summary = None  # It was never flushed: a start does not believe it.
+        return summary.only_times(segment.base_offset)
 
-    def _refuses(self) -> walk.Refuses:
-        """Return what refuses a batch that no digest vouches for."""
-        found, epoch_at = self._found, self._around.epoch_at
-        is_ours = self._is_vouched or self._header is not None
+    def _refuses(self, *, is_ours: bool) -> walk.Refuses:
+        """Return what refuses a batch that no digest covers; `is_ours` if the segment was written here."""
+        found, epoch_at = self.found, self._around.epoch_at
 
         def refuses(
             position: int, header: BatchHeader, expected: int | None, following: walk.Following
@@ -250,16 +250,16 @@ class SegmentCheck:
             if verification.leaves_gap(found, position, header, expected, following):
                 return True
             if header.magic != MAGIC:
-                return False  # It bears no epoch.
+                return False  # It carries no epoch.
             epoch = epoch_at(header.base_offset)
-            # Kafka writes its file of epochs later than its log.
+            # Kafka writes its file of epochs later than its log, so a batch of Kafka's may have a newer epoch.
             return epoch >= 0 and (header.leader_epoch != epoch if is_ours else header.leader_epoch < epoch)
 
         return refuses
 
     def _leave_torn_tail(self) -> None:
-        """Take what is being written at the end, or was when its writer was killed, for no damage."""
-        found = self._found
+        """Forget an incomplete batch that is being written at the end, or was when the writer was killed."""
+        found = self.found
         damage, next_base = found.summary.damage, self._around.next_base
         if next_base is None:
             is_torn = has_torn_tail(found, max(self._around.flushed_to, self.flushed_to))
@@ -269,13 +269,13 @@ class SegmentCheck:
             found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=next_base))
 
     def _leave_tail(self) -> None:
-        """Know nothing of what is after the last batch: the next start cuts it, or has more of it."""
-        found = self._found
+        """Forget what comes after the last batch: the next start cuts it, or finds more of it."""
+        found = self.found
         found.size = found.summary.forget_tail()
         found.digests.cut(found.file, found.size)
 
     def _check_damage(self) -> None:
-        found, file = self._found, self._found.file
+        found, file = self.found, self.found.file
         offset = found.base_offset
         for start, end, next_offset in found.summary.damage:
             what = f"{end - start} bytes without a batch whose checksum is right"
@@ -283,8 +283,8 @@ class SegmentCheck:
                 if batch.position == start and batch.header is not None:
                     header = batch.header
                     what = (
-                        f"{end - start} bytes, which begin with a batch that cannot be true, though its checksum is "
-                        f"right, with base offset {header.base_offset} and leader epoch {header.leader_epoch}"
+                        f"{end - start} bytes, which begin with a batch whose checksum is right, but not its base "
+                        f"offset {header.base_offset} or its leader epoch {header.leader_epoch}"
                     )
                 break
             for _, header in _sound(found, end=start):
@@ -297,40 +297,40 @@ class SegmentCheck:
             what = f"offsets {found.base_offset} to {next_offset - 1} were on disk and are lost"
             self._say(LOG, 0, what, found.base_offset)
 
-    # What is a function of the log.
+    # Files that are a function of the log.
 
     def _check_indexes(self, described: _Described) -> None:
         if self._around.lags and not self.is_described:
             return  # They are replaced when the segment is next saved.
         offsets, times = self.contents.offsets, self.contents.times
-        full, summary = _state(self._found), self._summary
+        full, summary = _state(self.found), self._summary
         if (
             summary is not None
-            and self._found.summary.damage
+            and self.found.summary.damage
             and (crc32c(offsets or b""), crc32c(times or b""))
             == (
                 summary.offset_crc,
                 summary.time_crc,
             )
         ):
-            return  # They are those of the log as it was before it was damaged.
+            return  # They belong to the log as it was before the damage.
         if _are_right(offsets, times, full, described if self._around.lags else None):
             return
         interval = _fitting_interval(offsets or b"")
-        if interval is not None and interval != self._found.summary.index_interval_bytes:
-            other = self._segment.unread(self._found.size)
+        if interval is not None and interval != self.found.summary.index_interval_bytes:
+            other = self._segment.unread(self.found.size)
             other.summary.index_interval_bytes = interval
             other.scan(self._in_damage, self._around.epoch_at)
             if _are_right(offsets, times, _state(other), None):
-                return  # They are right for another interval.
+                return  # They are right for another index interval.
         self._compare(INDEX, offsets, full.offsets, offset_index.ENTRY)
         self._compare(TIME_INDEX, times, full.times + full.final, time_index.ENTRY)
 
     def _in_damage(self, position: int, *_: Any) -> bool:
-        return any(start <= position < end for start, end, _ in self._found.summary.damage)
+        return any(start <= position < end for start, end, _ in self.found.summary.damage)
 
     def _compare(self, suffix: str, data: bytes | None, expected: bytes, layout: Struct) -> None:
-        """Say where an index begins to be another than the log and the interval give."""
+        """Report where an index begins to differ from what the log and the interval give."""
         size = layout.size
         if data is None:
             if expected:
@@ -352,7 +352,7 @@ class SegmentCheck:
         self._say(suffix, position, what)
 
     def _check_summary(self, described: _Described) -> None:
-        """Hold a summary against the walk over what it describes, unless that found damage: then it cannot know."""
+        """Compare a summary with the walk over what it describes, unless that found damage."""
         summary, found = self._summary, described.summary
         if summary is None or not summary.log_bytes or summary.log_bytes != found.log_bytes or found.damage:
             return
@@ -377,16 +377,17 @@ class SegmentCheck:
         ]:
             self._say(SUMMARY, 0, "vouches for another time index than that of the log")
 
-    # What is not.
+    # Files that are not.
 
     def _check_append_index(self) -> None:
         if self.beside.is_other_version:
             return
-        data, size, start = self._append_times, append_index.ENTRY_BYTES, append_index.HEADER_BYTES
+        data = append_index.parsed(self.contents.append_index).entries
+        size, start = append_index.ENTRY_BYTES, append_index.HEADER_BYTES
         if self.contents.append_index and self._header is None:
             self._say(APPEND_INDEX, 0, "its header is damaged, or names another segment")
             return
-        base_offset, end = self._segment.base_offset, self._found.next_offset - self._segment.base_offset
+        base_offset, end = self._segment.base_offset, self.found.next_offset - self._segment.base_offset
         lags, is_sound = self._around.lags, True
         for number, entry in enumerate(append_index.sound_entries(data)):
             what = ""
@@ -394,7 +395,7 @@ class SegmentCheck:
                 what = "its checksum is not right, or it does not rise"
             elif number == 0 and entry.relative_offset:
                 what = f"begins at offset {base_offset + entry.relative_offset}, not with its segment"
-            elif entry.relative_offset >= end and not lags and not self._found.summary.damage:
+            elif entry.relative_offset >= end and not lags and not self.found.summary.damage:
                 what = f"offset {base_offset + entry.relative_offset} is not in the log"
             if what:
                 is_sound = False
@@ -416,9 +417,9 @@ class SegmentCheck:
             self._say(APPEND_INDEX, 0, "holds other entries than those that the summary vouches for")
 
     def _check_epochs(self) -> None:
-        """Find leader epochs that fall, where nothing else vouches for them."""
+        """Find leader epochs that fall. Called where no summary vouches for them."""
         last, last_position = NONE, 0
-        for position, header in _sound(self._found):
+        for position, header in _sound(self.found):
             if header.magic == MAGIC and header.leader_epoch < last:
                 self._say(
                     LOG, last_position, f"leader epoch {last}, but {header.leader_epoch} in the batch after it, at "
@@ -428,8 +429,8 @@ class SegmentCheck:
                 last, last_position = header.leader_epoch, position
 
     def _check_records(self) -> None:
-        """Decode every record, and hold the summary's times against them."""
-        found, smallest, largest, offset = self._found, None, NONE, NONE
+        """Decode every record, and compare the summary's times with theirs."""
+        found, smallest, largest, offset = self.found, None, NONE, NONE
         for position, header in _sound(found):
             try:
                 data = found.file.pread(header.size_bytes, position)
@@ -458,12 +459,12 @@ class SegmentCheck:
     # Mending.
 
     def repair(self) -> set[str]:
-        """Rewrite indexes and summary as the log says, durably; return the suffixes of the files that are right now.
+        """Rewrite indexes and summary from the log, durably; return the suffixes of the files that are right now.
 
-        Damage of the log goes into its summary, so that it is refused. What is lost of append times is bounded. Where
-        the summary alone knows of offsets that are lost, nothing is written: they would be given out again.
+        Damage of the log goes into its summary, so that reads of it are refused. Lost append times become bounds. If
+        only the summary knows of lost offsets, nothing is written: the offsets would be given out again.
         """
-        found, contents = self._found, self.contents
+        found, contents = self.found, self.contents
         if self._is_cut_short:
             return set()
         if not found.size and (
@@ -486,15 +487,15 @@ class SegmentCheck:
         return {INDEX, TIME_INDEX, SUMMARY} | (set() if self.has_bounds else {APPEND_INDEX})
 
     def _mend_append_index(self) -> None:
-        """Have bounds in place of what is lost of the append index, and is not found again (`has_bounds`)."""
+        """Replace lost append times by bounds, unless batches carry them; `has_bounds` tells whether some remain."""
         is_wrong = self.beside.is_other_version or any(f.path.suffix == APPEND_INDEX for f in self.findings)
-        found = self._found
+        found = self.found
         if not is_wrong and self._summary is not None:
-            return  # What the summary says of it is true.
+            return  # The summary vouches for it.
         bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)
         unsaved = found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
         if unsaved is not None:
-            AppendIndex.replace_file(unsaved)  # what is otherwise only looked at is to be mended
+            AppendIndex.replace_file(unsaved)  # the method of a read-only index does nothing
         entries = found.append_index
         self.has_bounds = any(entries.entry(number).is_bound for number in range(len(entries)))
 
@@ -509,7 +510,7 @@ def _state(found: Segment) -> _Described:
 def _are_right(
     offsets: bytes | None, times: bytes | None, full: _Described, described: _Described | None
 ) -> bool:
-    """Tell whether index files are those of a log; where it is written, of what of it was `described`, or more."""
+    """Tell whether index files are those of a log; while it is written, of as much as was `described` or more."""
     offsets, times = offsets or b"", times or b""
     if (offsets, times) == (full.offsets, full.times + full.final):
         return True
@@ -525,7 +526,7 @@ def _are_right(
 
 
 def _fitting_interval(offsets: bytes) -> int | None:
-    """Return the largest interval that an offset index can be of, by the places of its entries; None for no clue."""
+    """Return the largest interval that the entries of an offset index allow; None if they tell nothing."""
     size = offset_index.ENTRY.size
     if not offsets or len(offsets) % size:
         return None
@@ -535,7 +536,7 @@ def _fitting_interval(offsets: bytes) -> int | None:
 
 
 def _sound(found: Segment, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the batches that can be believed, up to a position."""
+    """Yield (position, header) of the batches outside of damage, up to a position."""
     end = found.size if end is None else end
     start = 0
     for damage in found.summary.damage:
