@@ -335,7 +335,7 @@ def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance)
         yield _damaged(Summary.fault(data))
         return
     fields = asdict(summary)
-    damage, digests, minima = fields.pop("damage"), fields.pop("digests"), fields.pop("minima").taken()
+    damage, digests, minima = fields.pop("damage"), fields.pop("digests"), fields.pop("minima").stretches
     fields |= {"digests": len(digests) // DIGEST_BYTES}
     fields |= {"stretches": len(minima.times), "stretch_bytes": minima.stretch_bytes}
     yield _part({"kind": "summary"} | fields)

@@ -1,14 +1,14 @@
-"""The append index of a segment: the append time of every batch, which on most topics is nowhere else.
+"""The append index of a segment: the append time of every batch. On most topics no other file has it.
 
-The file is a header, which says whose entries follow (`Header`), and the entries. An entry is `int64 append time, int32
-offset - base, uint32 CRC-32C` of the first twelve bytes, big-endian: batches from that offset on, up to the next
-entry's, were appended at that time. Append times never go back, so an entry is made where the time is another than that
-of the batch before, and both fields rise. An offset o stored as `-1 - o` says that the time is a bound: those batches
-were appended then or earlier, but not before the entry before. A file without entries is empty.
+The file is a header, which names the segment (`Header`), and the entries. An entry is `int64 append time, int32 offset
+- base, uint32 CRC-32C` of the first twelve bytes, big-endian: batches from that offset on, up to that of the next
+entry, were appended at that time. An entry is made where the time differs from that of the batch before, and append
+times never go back, so both fields rise. An offset o stored as `-1 - o` marks the time as a bound: those batches were
+appended then or earlier, but not before the previous entry. A file without entries is empty.
 
-This index is no function of the log. An entry is written before its batch, so a killed process loses none. A power cut
-may take some, and what is lost is bounded from above when the log is loaded (`mended`). Entries are trusted if the
-segment's summary has their checksum, or if the header names the segment and the entry's own checksum is right.
+This index is not a function of the log. An entry is written before its batch, so a killed process loses none. A power
+cut may take some; when the log is loaded, bounds from above replace them (`mended`). Entries are trusted if the
+summary of the segment has their checksum, or if the header names the segment and the entry's own checksum is right.
 """
 
 from bisect import bisect_right
@@ -41,15 +41,15 @@ _pack = _FIELDS.pack
 
 
 class AppendTime(NamedTuple):
-    """When batches from a relative offset on were appended, up to those of the next entry."""
+    """When the batches from a relative offset on, up to that of the next entry, were appended."""
 
     time_ms: int
     relative_offset: int
-    is_bound: bool  # then, or earlier
+    is_bound: bool  # they were appended then or earlier
 
 
 class Header(NamedTuple):
-    """Whose entries a file has: those of one segment of one partition. A folder may not tell the id or the number."""
+    """The segment that a file belongs to. Its folder may not tell the topic id or the partition."""
 
     origin: Origin
     topic_id: bytes
@@ -65,12 +65,12 @@ class Header(NamedTuple):
         return cls(origin, topic_id or _NO_TOPIC_ID, key[1] if key else _NO_PARTITION, base_offset)
 
     def encode(self) -> bytes:
-        """Return the bytes with which the file begins."""
+        """Return the first bytes of the file."""
         fields = _HEADER.pack(MAGIC, VERSION, *self)
         return fields + _CRC.pack(crc32c(fields))
 
     def names(self, folder: Path, base_offset: int) -> bool:
-        """Tell whether this is the header of a segment in a folder, as far as both tell."""
+        """Tell whether this is the header of a segment in a folder; what either does not know counts as equal."""
         other = Header.of(folder, base_offset, self.origin)
         return (
             self.base_offset == base_offset
@@ -80,13 +80,13 @@ class Header(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The content of a file: no header where that is missing, damaged, or of another version."""
+    """The content of a file; no header if it is missing, damaged or of another version."""
 
     header: Header | None
     entries: Data
 
     def header_of(self, folder: Path, base_offset: int) -> Header | None:
-        """Return the header if it is that of a segment in a folder."""
+        """Return the header if it names a segment in a folder."""
         header = self.header
         return header if header is not None and header.names(folder, base_offset) else None
 
@@ -97,7 +97,7 @@ def load(path: Path) -> Stored:
 
 
 def parsed(data: bytes | files.Map) -> Stored:
-    """Return the content of a file from its bytes."""
+    """Parse the bytes of a file."""
     view = memoryview(data)
     fields, entries = view[: _HEADER.size], view[HEADER_BYTES:]
     if len(view) >= HEADER_BYTES and _CRC.unpack_from(view, _HEADER.size)[0] == crc32c(fields):
@@ -108,9 +108,9 @@ def parsed(data: bytes | files.Map) -> Stored:
 
 
 def is_of_other_version(data: Data) -> bool:
-    """Tell whether these are the bytes of a file without a header, as versions before it wrote them.
+    """Tell whether these are the bytes of a file without a header, as earlier versions wrote them.
 
-    Zeros are no entry: a power cut can leave them.
+    Zeros are not an entry: a power cut can leave them.
     """
     first = bytes(data[:ENTRY_BYTES])
     return len(data) % ENTRY_BYTES == 0 and any(first) and not first.startswith(MAGIC)
@@ -126,18 +126,18 @@ class AppendIndex(IndexFile):
     def __init__(
         self, path: Path, base_offset: int, origin: Origin, data: Data, opened: OpenSegments
     ) -> None:
-        """Hold entries that are in the file already; `opened` bounds how many indexes hold their file open."""
+        """Hold entries that are in the file; `opened` bounds how many indexes keep their file open."""
         super().__init__(path, data)
         self._base_offset = base_offset
         self._origin = origin
         self._opened = opened
         self._file: files.File | None = None
-        self._is_file_to_cut = False  # entries were dropped that the file may still hold
+        self._is_file_to_cut = False  # the file may still have entries that were dropped
 
     def append_if_later(self, relative_offset: int, time_ms: int) -> None:
-        """Add an entry for a batch that is about to be written, unless the one before was appended at that time too.
+        """Add an entry for a batch about to be written, unless the batch before was appended at the same time.
 
-        It is in the file on return. OSError if it is not.
+        On return it is in the file. OSError if it is not.
         """
         data = self.data
         if data:
@@ -153,7 +153,7 @@ class AppendIndex(IndexFile):
         return Header.of(self.path.parent, self._base_offset, self._origin).encode()
 
     def encode(self) -> bytes:
-        """Return the bytes that the file is to hold."""
+        """Return the content of the file."""
         return self._header() + self.data if self.data else b""
 
     @property
@@ -170,13 +170,13 @@ class AppendIndex(IndexFile):
         return file
 
     def cut(self, relative_offset: int) -> None:
-        """Drop the entries of batches from an offset on, on disk as well: none may come back for another batch."""
+        """Drop the entries of batches from an offset on, on disk too: none may come back for another batch."""
         if self.drop(relative_offset) or self._is_file_to_cut:
             self.cut_file()
 
     def cut_file(self) -> None:
-        """Have the file end where these entries do, on disk."""
-        # Until that is done: after an error the next call has nothing left to drop.
+        """Truncate the file to these entries, durably."""
+        # After an error the next `cut` drops no entry, and must cut the file all the same.
         self._is_file_to_cut = True
         file = self._file or self._open()
         file.truncate(self._size)
@@ -191,9 +191,9 @@ class AppendIndex(IndexFile):
         return is_shorter
 
     def replace_file(self) -> None:
-        """Have the file hold these entries and no others, on disk.
+        """Replace the content of the file by these entries, durably.
 
-        A summary that vouches for others is to vouch for these before: it would make them those of another log.
+        A summary that vouches for others is replaced first: beside it, these would look like those of another log.
         """
         path = self.path.with_suffix(SUMMARY)
         summary = Summary.load(path)
@@ -209,9 +209,9 @@ class AppendIndex(IndexFile):
             files.sync_folder(self.path.parent)
 
     def mend_file(self) -> None:
-        """Have the file hold these entries if it holds others.
+        """Replace the content of the file by these entries if it differs.
 
-        Call before a summary goes: without that nothing tells of entries which the file has lost.
+        Call it before removing a summary: nothing else tells that the file has lost entries.
         """
         if (files.load(self.path) or b"") != self.encode():
             self.replace_file()
@@ -221,7 +221,7 @@ class AppendIndex(IndexFile):
         return _entry(self.data, number)
 
     def offset_from(self, time_ms: int) -> int | None:
-        """Return the relative offset from which on batches were appended at or after a time, or may have been."""
+        """Return the relative offset from which on batches were, or may have been, appended at or after a time."""
         number, _, _ = self.find(time_ms)
         return _entry(self.data, number).relative_offset if number < len(self) else None
 
@@ -236,18 +236,18 @@ class AppendIndex(IndexFile):
         return None
 
     def time_at(self, relative_offset: int) -> AppendTime:
-        """Return the entry that says when the batch that begins with an offset was appended."""
+        """Return the entry of the batch that begins with an offset."""
         return _entry(self.data, max(_count_before(self.data, relative_offset + 1) - 1, 0))
 
     def save(self, final: bytes = b"") -> int:
-        """Return the CRC-32C of all entries, which are in the file already. Nothing is forced to disk."""
+        """Return the CRC-32C of all entries. They are in the file already; nothing is synced."""
         assert not final
         self._saved_crc = crc32c(bytes(self.data[self._saved_bytes :]), self._saved_crc)
         self._saved_bytes = len(self.data)
         return self._saved_crc
 
     def let_go(self) -> None:
-        """Let go of the file until the next entry is added."""
+        """Close the file until the next entry is added."""
         self._file = None
 
 
@@ -272,7 +272,7 @@ def encoded(entries: Iterable[AppendTime]) -> bytes:
 
 
 def _sound_entry(data: Data, number: int) -> AppendTime | None:
-    """Return an entry; None if there is none, or its checksum is wrong."""
+    """Return an entry; None if it does not exist or its checksum is wrong."""
     position = number * ENTRY_BYTES
     if not 0 <= position <= len(data) - ENTRY_BYTES:
         return None
@@ -282,7 +282,7 @@ def _sound_entry(data: Data, number: int) -> AppendTime | None:
 
 
 def sound_entries(data: Data, last: AppendTime | None = None) -> Iterator[AppendTime | None]:
-    """Yield each entry, of those after `last`; None for one that is damaged, or does not rise."""
+    """Yield each of the entries that follow `last`; None for one that is damaged or does not rise."""
     last_ms, last_offset = (-1, -1) if last is None else last[:2]
     for number in range(len(data) // ENTRY_BYTES):
         entry = _sound_entry(data, number)
@@ -293,11 +293,11 @@ def sound_entries(data: Data, last: AppendTime | None = None) -> Iterator[Append
             yield None
 
 
-# What is made of a file after a stop that may have taken some of it.
+# How a file is mended after a stop that may have taken some of it.
 
 
 class Described(NamedTuple):
-    """A segment's log, and what is known of its batches."""
+    """A segment's log and what is known of its batches."""
 
     file: files.File
     size: int
@@ -306,15 +306,15 @@ class Described(NamedTuple):
 
 
 def bound_ms(summary: Summary, modified_ms: int, now_ms: int) -> int:
-    """Return a time by which all that a summary describes was appended: that of its file, unless that is still to come.
+    """Return a time by which all batches of a summary were appended: that of the file, but no time in the future.
 
-    Where its newest record, too, is from after now, it is the clock that is wrong: a machine that starts in the past.
+    If the newest record is from the future too, the clock is wrong: the machine has started in the past.
     """
     return max(summary.last_append_ms, min(modified_ms, max(now_ms, summary.max_timestamp)))
 
 
 def first_ms(path: Path, base_offset: int) -> int | None:
-    """Return when the first batch of a segment was appended, by its file; None where that does not say so."""
+    """Return when the first batch of a segment was appended, by its file; None if it does not tell."""
     stored = load(path)
     entry = _sound_entry(stored.entries, 0)
     is_of_it = stored.header_of(path.parent, base_offset) is not None
@@ -322,7 +322,7 @@ def first_ms(path: Path, base_offset: int) -> int | None:
 
 
 def last_offset(path: Path, base_offset: int) -> int:
-    """Return the offset of the last entry of a segment's file; the base offset where none is there that is sound."""
+    """Return the offset of the last entry in a segment's file; the base offset if that entry is missing or damaged."""
     stored = load(path)
     entry = _sound_entry(stored.entries, len(stored.entries) // ENTRY_BYTES - 1)
     is_of_it = stored.header_of(path.parent, base_offset) is not None
@@ -330,7 +330,7 @@ def last_offset(path: Path, base_offset: int) -> int:
 
 
 def is_whole(entries: Data, summary: Summary) -> bool:
-    """Tell whether entries are those that a summary vouches for, and no others."""
+    """Tell whether entries are exactly those that a summary vouches for."""
     if summary.batch_count and not entries:
         return False
     return len(entries) == _vouched_bytes(summary) and is_vouched(entries, summary)
@@ -347,10 +347,10 @@ def _vouched_bytes(summary: Summary) -> int:
 
 
 def _believed(stored: Stored, log: Described) -> Data:
-    """Return the entries of a file if each that is sound can be believed, or none.
+    """Return the entries of a file, or none if not even the sound ones can be believed.
 
-    Where the summary vouches for other entries and yet each of them is sound, the file is of another log that has the
-    same name: an older backup, or a newer one. Where one is damaged, or the file is cut, the rest is of this log.
+    If the summary vouches for other entries and these are all sound, the file is of another log with the same name: of
+    an older backup or a newer one. If one is damaged, or the file is cut, the rest is of this log.
     """
     entries, summary = stored.entries, log.summary
     if summary.append_entries and is_vouched(entries, summary):
@@ -366,7 +366,7 @@ def _believed(stored: Stored, log: Described) -> Data:
 def begins_otherwise(stored: Stored, summary: Summary) -> bool:
     """Tell whether a summary is of a log whose first batch was appended at another time than the entries say.
 
-    An entry that is a bound says nothing, nor does a summary that vouches for these entries.
+    A bound proves nothing. A summary that vouches for these entries is of this log.
     """
     if not summary.append_entries or is_vouched(stored.entries, summary):
         return False
@@ -375,10 +375,10 @@ def begins_otherwise(stored: Stored, summary: Summary) -> bool:
 
 
 def mended(stored: Stored, log: Described, bound_ms: int, *, is_tail_lost: bool) -> bytearray:
-    """Return the entries of the batches that there are: what is sound of a file, and bounds for what is not.
+    """Return the entries for the batches of a log: the sound ones of a file, and bounds for the others.
 
-    All batches were appended by `bound_ms`, which stands in after the last entry where `is_tail_lost` or the file shows
-    that it was cut. Entries that the summary vouches for are not looked at.
+    All batches were appended by `bound_ms`. It is the bound after the last entry, if `is_tail_lost` or the file was
+    cut. Entries that the summary vouches for are not checked.
     """
     end = log.summary.next_offset - log.base_offset
     entries, vouched = _believed(stored, log), _vouched_bytes(log.summary)
@@ -395,7 +395,7 @@ def mended(stored: Stored, log: Described, bound_ms: int, *, is_tail_lost: bool)
 def rest_of(
     data: Data, last: AppendTime | None, end: int, bound_ms: int, is_tail_lost: bool
 ) -> list[AppendTime]:
-    """Return what bytes that follow the entry `last` say of batches before a relative offset, and bounds for others."""
+    """Return the sound entries in bytes that follow `last`, of batches before `end`, and bounds for the others."""
     entries = [] if last is None else [last]
     has_gap = last is None
     for entry in sound_entries(data, last):
@@ -414,16 +414,16 @@ def rest_of(
 
 
 def _bound(entries: list[AppendTime], time_ms: int, before_offset: int) -> list[AppendTime]:
-    """Return an entry that bounds what comes after the first offset of the last entry; none if that does so already."""
+    """Return a bound for the offsets after the first one of the last entry; none if that entry is the same bound."""
     first = entries[-1].relative_offset + 1 if entries else 0
     is_bound = bool(entries) and entries[-1].is_bound and entries[-1].time_ms == time_ms
     return [] if is_bound or first >= before_offset else [AppendTime(time_ms, first, True)]
 
 
 def _stamps(log: Described, start: int) -> Iterator[tuple[int, int | None]]:
-    """Yield (relative offset, append time) of each batch from a relative offset on, the time where it carries one.
+    """Yield (relative offset, append time or None) of each batch from a relative offset on, by the batches themselves.
 
-    Nothing, if the first batch of the log carries none: most logs are not read for it.
+    Nothing if the first batch of the log carries no append time, so that most logs are not read.
     """
     damage = log.summary.damage
     starts, ends = [0, *(each.end for each in damage)], [*(each.start for each in damage), log.size]
@@ -437,18 +437,18 @@ def _stamps(log: Described, start: int) -> Iterator[tuple[int, int | None]]:
 
 
 def _exact(entries: list[AppendTime], stamps: Iterable[tuple[int, int | None]]) -> list[AppendTime]:
-    """Return the entries for batches, each of a relative offset and perhaps its append time; as they are for none."""
+    """Return entries with the append times that batches carry; the same entries if there are no batches."""
     exact: list[AppendTime] = []
     number, last_ms = 0, -1
     for first_offset, time_ms in stamps:
-        # The first entry is for the segment from its start on, of which compaction may have left nothing.
+        # The first entry counts from the segment's base offset, even if compaction has removed the first batches.
         offset = first_offset if exact or entries[0].relative_offset else 0
         while number + 1 < len(entries) and entries[number + 1].relative_offset <= first_offset:
             number += 1
         if time_ms is None:
             entry = entries[number]._replace(relative_offset=offset)
         else:
-            # Kafka's may go back with its clock.
+            # Append times in Kafka's batches may go back, with its clock.
             entry = AppendTime(max(time_ms, last_ms), offset, False)
         if not exact or entry[::2] != exact[-1][::2]:
             exact.append(entry)

@@ -1,6 +1,6 @@
-"""What a topic's options ask of a produced batch, and how much of that is looked at where it is appended.
+"""What the options of a topic demand of a produced batch, and how much of that is checked where it is appended.
 
-Owns the choice of rules, of format and of codec, and the bounds of what is prompt. Knows nothing of logs.
+Owns the choice of rules, of format and of codec, and the limits of a prompt check. Knows nothing of logs.
 """
 
 import dataclasses
@@ -16,22 +16,23 @@ from tidelog.protocol.records.topic_format import PLAIN
 from tidelog.protocol.records.validate import Rules, ValidBatch, refuse_magic, validate
 from tidelog.storage.errors import TakesLong
 
-# What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
-# where its records are walked once more for their keys, where it may have to be compressed, and where it is of an older
+# The largest batch that is checked where it is appended, in some milliseconds: its size as sent, and decompressed. It
+# is less if its records are walked once more for their keys, if it may have to be compressed, or if it is of an older
 # format, whose messages are unpacked in Python.
 PROMPT_BYTES = (4 << 20, 1 << 20)
 PROMPT_KEYED_BYTES = (1 << 20, 512 << 10)
 PROMPT_COMPRESSED_BYTES = (64 << 10, 64 << 10)
 PROMPT_MESSAGE_BYTES = 16 << 10
 
-# A batch as it is to be stored, and what is true of it.
+# A batch as it will be stored, and what is known of it.
 Checked = tuple[bytearray | memoryview, ValidBatch]
 
 
 class BatchRules:
-    """The rules of one topic: `rules` in full, `prompt` with the bounds of what is prompt, `codec` to recompress to.
+    """The rules of one topic: `rules` in full, `prompt` with the limits of a prompt check.
 
-    `prompt_messages` is `prompt` for messages of older formats, `magic` that of the format in which batches are stored.
+    `prompt_messages` is `prompt` for messages of older formats. Batches are stored in the format of `magic`, compressed
+    with `codec` unless it is None.
     """
 
     __slots__ = (
@@ -46,7 +47,7 @@ class BatchRules:
     )
 
     def __init__(self, config: TopicConfig) -> None:
-        """Go by these options."""
+        """Derive the rules from the options of a topic."""
         self.config = config
         self.magic = topic_format.magic_of(config.message_format_version)
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
@@ -80,14 +81,14 @@ class BatchRules:
 
     @property
     def prompt_bytes(self) -> int:
-        """How large a batch that is not compressed may be to be checked promptly, in whatever format it is stored."""
+        """The size up to which an uncompressed batch is checked promptly, in any format."""
         most = self.prompt.max_batch_bytes
         return most if self.magic == MAGIC else min(most, PROMPT_MESSAGE_BYTES)
 
     def check_promptly(
         self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool
     ) -> Checked:
-        """Do as `check` does; raise TakesLong where that would take long."""
+        """Check a batch as `check` does; raise TakesLong if that would take long."""
         if self.magic != MAGIC or any_format:
             if len(data) > PROMPT_MESSAGE_BYTES:
                 raise TakesLong(f"{len(data)} bytes of messages")
@@ -114,10 +115,10 @@ class BatchRules:
         any_format: bool,
         fits_anywhere: bool = False,
     ) -> Steps[Checked]:
-        """Check a batch in full, however long that takes, and return it as it is to be stored. Raise RecordsError.
+        """Check a batch in full, however long that takes, and return it as it will be stored. Raise RecordsError.
 
-        With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored;
-        with `fits_anywhere` it can be stored elsewhere, not compressed if need be, unless it is then too large.
+        With `any_format` it may be a message set of an older format. It will probably be stored at `end_offset`. With
+        `fits_anywhere` it can be stored at any offset, if need be uncompressed, unless that makes it too large.
         """
         if self.magic != MAGIC or any_format:
             if fits_anywhere and self.magic == 0:
@@ -148,7 +149,7 @@ class BatchRules:
         return made, valid
 
     def _are_exceeded(self, size_bytes: int, prompt: Rules) -> bool:
-        """Tell whether a batch that is too large to be checked promptly is too large for the topic as well."""
+        """Tell whether a batch that is too large for a prompt check is too large for the topic too."""
         rules = self.rules
         if size_bytes > prompt.max_batch_bytes:
             return size_bytes > rules.max_batch_bytes

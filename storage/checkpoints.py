@@ -1,8 +1,8 @@
-"""The small text files: a version line, a count, one entry a line, as Kafka writes them.
+"""The small text files, as Kafka writes them: a version line, a count, and one entry a line.
 
-Owns their format and their replacement. All of them are hints: one that is missing or broken reads as nothing, with a
-warning, and what it held is found again from the logs. A broken one never keeps a broker from starting. A folder of
-that name does, because the file could not be replaced.
+Owns their format and their replacement. All of them are hints: a missing or broken one reads as empty, with a warning,
+and the logs tell what it held. A broken file never keeps a broker from starting. A folder with the file's name does,
+because the file could not be replaced.
 """
 
 import logging
@@ -15,18 +15,18 @@ from tidelog.storage import files
 T = TypeVar("T")
 
 VERSION = "0"
-FIRST_LINE: Final = 3  # the number of the one that has the first entry
+FIRST_LINE: Final = 3  # the line number of the first entry
 OffsetsByPartition = dict[tuple[str, int], int]
-# What a message shows of a line that may be anything.
+# How many characters of a broken line a message shows.
 _SHOWN: Final = 40
 
 _log = logging.getLogger(__name__)
 
 
 def load(path: Path, read: Callable[[bytes], T]) -> T | None:
-    """Return what a reader makes of a file's bytes; None if it is missing, no regular file or broken (ValueError).
+    """Return what `read` makes of a file; None if it is missing, not a regular file, or broken (ValueError).
 
-    OSError for a folder: no file can be put in its place.
+    OSError for a folder: no file can take its place.
     """
     try:
         data = files.load(path)
@@ -39,7 +39,7 @@ def load(path: Path, read: Callable[[bytes], T]) -> T | None:
 
 
 def lines_in(data: bytes) -> list[list[str]]:
-    """Return the words of each entry; an empty file has none. ValueError says what is wrong."""
+    """Return the words of each entry; none for an empty file. ValueError says what is wrong."""
     lines = data.decode("utf-8", "replace").splitlines()
     if not lines:
         return []
@@ -53,7 +53,7 @@ def lines_in(data: bytes) -> list[list[str]]:
 
 
 def offsets_in(data: bytes) -> OffsetsByPartition:
-    """Return the offset of each partition, of `topic partition offset` lines. ValueError says what is wrong."""
+    """Return the offset of each partition from `topic partition offset` lines. ValueError says what is wrong."""
     offsets = {}
     for number, words in enumerate(lines_in(data), FIRST_LINE):
         try:
@@ -70,7 +70,7 @@ def encoded(entries: list[str]) -> bytes:
 
 
 def load_offsets(path: Path) -> OffsetsByPartition:
-    """Return what `offsets_in` does of a file; empty if it is of no use."""
+    """Read a file of `topic partition offset` lines; empty if it is missing or broken."""
     return load(path, offsets_in) or {}
 
 

@@ -1,7 +1,7 @@
-"""Whether a log's segments follow one another: what is doubled, damaged or missing in or between them, and what then.
+"""Whether the segments of a log follow one another, and what to do about offsets that are doubled, damaged or missing.
 
-Owns the rules 3 to 6 of `recovery`, which calls this once it knows each segment's batches. Knows nothing of how these
-are found. Works on the list of segments, oldest first, and changes it.
+Owns the rules 3 to 6 of `recovery`, which calls it once it knows the batches of each segment. Knows nothing of how they
+are found. It works on the list of segments, oldest first, and changes it.
 """
 
 import logging
@@ -29,14 +29,14 @@ _base_offset = attrgetter("base_offset")
 
 
 class PendingWrites:
-    """What a start would write to a log, and the disk refuses. Reads do not need it.
+    """The writes of a start that the disk has refused. Reads do not need them.
 
-    Writes that lack space or a descriptor are done before the next append. After any other `failure` the log takes no
-    appends.
+    If space or a descriptor was lacking, they are done before the next append. After any other `failure` the log takes
+    no appends.
     """
 
     def __init__(self, shared: Shared, what: str, *, waits: bool = False) -> None:
-        """Have nothing to write of `what` yet; it `waits` where other writes come first."""
+        """Begin empty; `what` names the writes in messages. If it `waits`, other writes come first."""
         self.what = what
         self.writes: list[Callable[[], object]] = []
         self.error: OSError | None = None  # the last one
@@ -45,14 +45,14 @@ class PendingWrites:
         self._disk = shared.disk
 
     def refused(self, error: OSError) -> None:
-        """Take note of an error."""
+        """Note an error."""
         self.error = without_frames(error)
         self._disk.refused(error)
         if not is_passing(error):
             self.failure = self.failure or error
 
     def write(self, write: Callable[[], object]) -> bool:
-        """Write, now or later, and never before what was refused; tell whether that is done."""
+        """Do a write now or, after one was refused, later in order; tell whether it is done."""
         if self._waits:
             self.writes.append(write)
             return False
@@ -67,10 +67,10 @@ class PendingWrites:
 
 
 class Opened(NamedTuple):
-    """A segment as it is, and the offset up to which it is known to have been on disk.
+    """A segment, and the offset before which it is known to have been on disk.
 
-    `is_other_version` if its summary or its append index is of another version, so that nothing but the log tells of
-    it. `has_other_summary` if its summary is: more of it may have been on disk.
+    `is_other_version` if its summary or its append index is of another version, so that only the log counts.
+    `has_other_summary` if its summary is: more of the segment may have been on disk.
     """
 
     segment: Segment
@@ -80,7 +80,7 @@ class Opened(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """What a new segment of a log is made with, and what a full disk has kept from being written."""
+    """What a start makes segments of a log with, and its pending writes."""
 
     folder: Path
     config: TopicConfig
@@ -89,7 +89,7 @@ class Maker(NamedTuple):
     pending: PendingWrites
 
     def segment(self, segments: list[Segment], base_offset: int) -> Segment:
-        """Make a segment that goes on from others; on a full disk it gets its files later."""
+        """Make a segment that follows others; on a full disk it gets its files later."""
         segment = Segment.begin(
             self.folder,
             base_offset,
@@ -99,14 +99,14 @@ class Maker(NamedTuple):
             self.now_ms,
             max((segment.summary.last_append_ms for segment in segments), default=NONE),
         )
-        # Not before what is to be removed first, which may have the same names.
+        # After pending removals, which may have the same names.
         if not self.pending.write(segment.make_files):
             segment.seal()
         return segment
 
 
 def drop_half_made(opened: list[Opened], pending: PendingWrites) -> None:
-    """Remove empty segments that begin within the one before; refuse a log where such a segment is not empty."""
+    """Remove empty segments that begin within the one before; CorruptLog if such a segment is not empty."""
     number = 1
     while number < len(opened):
         before, segment = opened[number - 1].segment, opened[number].segment
@@ -179,17 +179,17 @@ def cut_unflushed(
 
 
 def _cut_files(segment: Segment) -> None:
-    """Cut off on disk what lies behind a segment's end; only then may anything be appended."""
+    """Cut a segment's files at its end; only then may anything be appended."""
     segment.cut_file(segment.size)
     try:
         segment.file.sync()  # What is cut must not come back after what is appended.
     except OSError as error:
-        # What lies before the cut may not have been on disk either.
+        # The part before the cut may not be on disk either.
         raise files.SyncFailed(error.errno, error.strerror, str(segment.path(LOG))) from error
 
 
 def _offset_before(segment: Segment, position: int) -> int:
-    """Return the offset after the last batch before a position; -1 if that was flushed, as the summary says."""
+    """Return the offset after the last batch before a position; -1 if the summary says that it was flushed."""
     offset, start = segment.base_offset, 0
     if segment.unverified is not None:
         offset, start = segment.unverified.next_offset, segment.unverified.end
@@ -202,7 +202,7 @@ def _offset_before(segment: Segment, position: int) -> int:
 
 
 def _cut_from(segments: list[Segment], number: int, pending: PendingWrites) -> None:
-    """Remove the segments from this one on, the last first."""
+    """Remove the segments from a number on, the last first."""
     for segment in reversed(segments[number:]):
         _log.warning("what no flush covers is removed file=%s bytes=%d", segment.path(LOG), segment.size)
         segment.shared.tally.cut(segment.size)
@@ -251,11 +251,11 @@ def mark_lost_within(
     lost: list[int],
     maker: Maker,
 ) -> None:
-    """Mark what is missing between two segments, where something proves that it was there.
+    """Mark offsets between two segments as lost, if something proves that they existed.
 
-    The proof is what was known to be flushed of the first, the sidecars of a segment in between, or that both were
-    written here (`is_gap_lost`). Without proof the gap may always have been there: Kafka's compaction leaves
-    such gaps, and nobody misses what lies before the log's start.
+    The proof is that the first segment was flushed further, that a segment in between has left sidecars, or that both
+    segments were written here (`is_gap_lost`). Without proof the gap may be an old one: Kafka's compaction leaves such
+    gaps, and offsets before the log's start are of no interest.
     """
     for before, following in list(pairwise(segments)):
         start, end = before.next_offset, following.base_offset
@@ -268,10 +268,10 @@ def mark_lost_within(
 
 
 def is_gap_lost(before: Segment, following: Segment) -> bool:
-    """Tell whether offsets between two neighbours were given out here, so that they are lost if no segment has them.
+    """Tell whether the offsets between two neighbours were given out here, and so are lost.
 
-    Kafka's compaction leaves such gaps in what came from elsewhere. One that is empty tells nothing of itself: `before`
-    may be all that compaction elsewhere has left, `following` was begun at the end of the log.
+    In a log from elsewhere Kafka's compaction may have left the gap. An empty segment proves nothing: an empty `before`
+    may be what compaction elsewhere has left, and an empty `following` began at the end of the log.
     """
     return bool(before.size) and all(
         each.summary.fills_its_range for each in (before, following) if each.size
@@ -279,16 +279,16 @@ def is_gap_lost(before: Segment, following: Segment) -> bool:
 
 
 def mark_lost_before(segments: list[Segment], log_start_offset: int, maker: Maker) -> None:
-    """Mark what is missing between the offset with which a log begins and its first segment."""
+    """Mark the offsets between the log's start and its first segment as lost."""
     if segments and log_start_offset < segments[0].base_offset:
         _mark_lost(segments, log_start_offset, segments[0].base_offset, maker)
 
 
 def known_end(folder: Path, bases: list[int], snapshots: Iterable[int]) -> int:
-    """Return the largest offset that the files beside the logs say the log had reached; 0 where none says anything.
+    """Return the largest offset that the log had reached by the files beside it; 0 if they tell nothing.
 
-    They count only if the summary of the last segment describes batches: a cut begins by replacing it with one that
-    describes none, and cuts these files last.
+    They count only if the summary of the last segment describes batches: a cut first replaces it by one that describes
+    none, and cuts these files last.
     """
     last = Summary.load(folder / f"{bases[-1]:020d}{SUMMARY}") if bases else None
     if last is None or not last.log_bytes:
@@ -306,12 +306,12 @@ def known_end(folder: Path, bases: list[int], snapshots: Iterable[int]) -> int:
 def begin_segment_if_needed(
     segments: list[Segment], log_start_offset: int, flushed_to: int, maker: Maker
 ) -> None:
-    """Have a last segment that takes appends: a new one after damage, lost offsets, or one that was not read."""
+    """Add a last segment for appends after damage, after lost offsets, and after a segment that was not read."""
     last = segments[-1] if segments else None
     end = last.next_offset if last else 0
     in_damage = last is not None and _ends_in_damage(last)
     if last is not None and in_damage and (after := last.summary.damage[-1].next_offset) != OFFSET_MAX:
-        end = after  # The segment there was about to be made, or has been lost as well.
+        end = after  # The segment that began there was not made yet, or is lost too.
     base = max(end, log_start_offset, flushed_to)
     if last is not None and base == last.next_offset and not in_damage and not last.is_known_by_index:
         return
@@ -322,7 +322,7 @@ def begin_segment_if_needed(
 
 
 def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> None:
-    """Have an empty segment stand for lost offsets, durably: no later start can tell them from any other gap."""
+    """Let an empty segment stand for lost offsets, durably: no later start can tell them from another gap."""
     mark = next((segment for segment in segments if segment.base_offset == start and not segment.size), None)
     if mark is None:
         mark = maker.segment(segments, start)
@@ -332,7 +332,7 @@ def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> N
 
 
 def bound_damage(segments: list[Segment]) -> None:
-    """Say of damage at the end of a segment that it can be read on from where the next one begins."""
+    """Let damage at the end of a segment end with the offset at which the next segment begins."""
     for before, following in pairwise(segments):
         damage = before.summary.damage
         if damage and damage[-1].next_offset > following.base_offset:

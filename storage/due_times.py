@@ -1,6 +1,6 @@
-"""When each of many things is due to be looked at.
+"""When each of many keys is due.
 
-Owns the order of their times. Knows nothing of what is due, or of clocks. One thread.
+Owns the order of their times. Knows nothing of what is due, or of clocks. For one thread.
 """
 
 import heapq
@@ -8,21 +8,21 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 
-# Entries that were replaced, beyond one for each thing, before they are thrown out.
+# How many replaced entries, beyond one for each key, the heap may keep.
 _SLACK: Final = 100
 
 
 class DueTimes(Generic[K]):
-    """Times by key; finding what is due does not cost a look at everything else."""
+    """Times by key; `take` does not look at keys that are not due."""
 
     __slots__ = ("_at", "_heap")
 
     def __init__(self) -> None:
         self._at: dict[K, int] = {}
-        self._heap: list[tuple[int, K]] = []  # also entries that were replaced since
+        self._heap: list[tuple[int, K]] = []  # replaced entries too
 
     def put(self, key: K, at_ms: int) -> None:
-        """Make a key due at a time, whatever was said of it before."""
+        """Make a key due at a time, in place of any earlier time."""
         self._at[key] = at_ms
         heapq.heappush(self._heap, (at_ms, key))
         if len(self._heap) > 2 * len(self._at) + _SLACK:
@@ -30,7 +30,7 @@ class DueTimes(Generic[K]):
             heapq.heapify(self._heap)
 
     def hasten(self, key: K, at_ms: int) -> None:
-        """Make a key due at a time, unless it is due before."""
+        """Make a key due at a time, unless it is due sooner."""
         if at_ms < self._at.get(key, at_ms + 1):
             self.put(key, at_ms)
 

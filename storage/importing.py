@@ -1,8 +1,8 @@
-"""From the folder of a partition that lies elsewhere to one that can be renamed into a data folder.
+"""Makes a copy of a partition's folder from elsewhere that can be renamed into a data folder.
 
-Owns which files of it are a log's, the copy of these, and what a recovery of the copy makes: indexes, summaries, bounds
-in place of append times. Knows nothing of catalogues. The source is only read. What a kill leaves of a copy has the
-name of a deleted partition, which a start removes.
+Owns which of its files belong to a log, their copy, and what a recovery of the copy adds: indexes, summaries, bounds in
+place of append times. Knows nothing of catalogues. It only reads the source. A copy that a kill has left has the name
+of a deleted partition, and a start removes it.
 """
 
 import uuid
@@ -15,15 +15,16 @@ from tidelog.storage.errors import CorruptLog, StorageError
 from tidelog.storage.layout import DELETE_SUFFIX, LOG, NAME_BYTES_MAX, SUFFIXES, bases_in
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
+from tidelog.storage.segment import log_bytes
 from tidelog.storage.shared import Shared
 
-# What lies in a partition's folder and is rebuilt from the log, or means nothing elsewhere.
+# Files in a partition's folder that are rebuilt from the log, or that mean nothing elsewhere.
 _OF_A_LOG = (*SUFFIXES, SNAPSHOT, ".txnindex")
 _OF_A_PARTITION = (layout.PARTITION_METADATA, layout.LEADER_EPOCHS)
 
 
 class Staged(NamedTuple):
-    """A copy that is on disk, wholly: its folder, and what was found in it."""
+    """A complete copy on disk: its folder, and what a recovery found in it."""
 
     folder: Path
     first_offset: int
@@ -35,7 +36,7 @@ class Staged(NamedTuple):
 
 
 def foreign_in(folder: Path) -> list[str]:
-    """Return the names in a partition's folder that are not of a log."""
+    """Return the names in a partition's folder that do not belong to a log."""
     return [name for name, is_folder in files.list_folder(folder) if is_folder or not _is_of_log(name)]
 
 
@@ -45,12 +46,12 @@ def _is_of_log(name: str) -> bool:
 
 
 def has_records(folder: Path) -> bool:
-    """Tell whether a partition has records, or had some: its offsets do not begin at 0."""
+    """Tell whether a partition has or had records: then its offsets do not begin at 0."""
     return any(base or (files.status(_log(folder, base)) or (0,))[0] for base in bases_in(folder))
 
 
 def aside(folder: Path) -> Path:
-    """Return a name beside a partition's folder whose bearer the next start removes."""
+    """Return a path beside a partition's folder that the next start removes."""
     suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
     return folder.with_name(folder.name[: NAME_BYTES_MAX - len(suffix)] + suffix)
 
@@ -58,10 +59,9 @@ def aside(folder: Path) -> Path:
 def stage(
     source: Path, target: Path, key: tuple[str, int], topic_id: bytes, config: TopicConfig, now_ms: int
 ) -> Staged:
-    """Copy the log in a folder beside the folder that it is to be, and make what goes with it; all is on disk then.
+    """Copy the log in `source` to a folder beside `target`, recover the copy, and put all of it on disk.
 
-    CorruptLog, StorageError, OSError; what was made is removed. What is wrong with the log names the source, what the
-    copy cannot be given names the target.
+    CorruptLog names the source; StorageError and OSError for the copy name the target. The copy is removed then.
     """
     bases = bases_in(source)
     if not bases:
@@ -72,7 +72,7 @@ def stage(
         for base in bases:
             files.copy(_log(source, base), _log(folder, base))
         layout.save_topic_id(folder, topic_id)
-        copied_bytes = _log_bytes(folder)
+        copied_bytes = log_bytes(folder)
         known = recovery.Known(clean=True)
         log = recovery.load(folder, *key, config, Shared(folder, 0), known, now_ms)
         staged = _staged(folder, log, copied_bytes)
@@ -87,7 +87,7 @@ def stage(
         raise type(error)(str(error).replace(str(folder), str(named))) from error
     except OSError as error:
         files.remove_folder(folder)
-        # A sync that fails names nothing.
+        # The error of a failed sync has no file name.
         if Path(error.filename or folder).is_relative_to(folder):
             error.filename = str(target)
         raise
@@ -107,7 +107,7 @@ def _staged(folder: Path, log: Log, copied_bytes: int) -> Staged:
 
 
 def put(staged: Staged, target: Path) -> None:
-    """Give a copy its name, in place of a partition without records; durable on return."""
+    """Rename a copy to its place, instead of a partition without records; durable on return."""
     files.rename(target, aside(target))
     files.rename(staged.folder, target)
     files.sync_folder(target.parent)
@@ -115,7 +115,3 @@ def put(staged: Staged, target: Path) -> None:
 
 def _log(folder: Path, base: int) -> Path:
     return folder / f"{base:020d}{LOG}"
-
-
-def _log_bytes(folder: Path) -> int:
-    return sum((files.status(_log(folder, base)) or (0,))[0] for base in bases_in(folder))

@@ -1,8 +1,7 @@
-"""What the two indexes share: a file of fixed-size entries, in memory while it grows, mapped once it is sealed.
+"""A file of fixed-size entries: the base of the indexes. In memory while it grows, mapped once the segment is sealed.
 
-Owns the bytes of an index and what of them was written to the file. Knows nothing of what an entry means. The file
-needs no durability of its own: the segment's summary holds the checksum of the entries, and an index that does not
-match is rebuilt from the log.
+Owns the bytes of an index, and how many of them the file has. Knows nothing of what an entry means. The file is not
+synced: the segment's summary has the checksum of the entries, and an index that does not match is rebuilt from the log.
 """
 
 from mmap import mmap
@@ -22,10 +21,10 @@ class IndexFile:
 
     __slots__ = ("_file_bytes", "_saved_bytes", "_saved_crc", "data", "path")
     entry_bytes: ClassVar[int]
-    key_bytes: ClassVar[int]  # an entry begins with its key, a signed integer
+    key_bytes: ClassVar[int]  # the size of the key that an entry begins with, a signed integer
 
     def __init__(self, path: Path, data: Data = b"", file_bytes: int | None = None) -> None:
-        """Hold entries that are in the file already (or none); `file_bytes` is its size, where that is known."""
+        """Hold entries that are in the file, or none; `file_bytes` is its size if that is known."""
         self.path = path
         self.data = data
         self._file_bytes = file_bytes
@@ -42,15 +41,15 @@ class IndexFile:
         return self._saved_crc
 
     def find(self, key: int) -> tuple[int, int, int]:
-        """Return the number of the first entry whose key is at least this one, its key, and its other field.
+        """Return the number of the first entry with at least this key, its key, and its other field.
 
-        If there is none, that is the number of entries, and -1 twice.
+        Without such an entry, the number of entries and -1 twice.
         """
         found: tuple[int, int, int] = find_entry(self.data, self.entry_bytes, self.key_bytes, key)
         return found
 
     def keep(self, count: int) -> None:
-        """Drop all entries after the first `count`; the file follows when it is next saved."""
+        """Drop all entries after the first `count`; the next save truncates the file."""
         if count < len(self):
             if not isinstance(self.data, bytearray):
                 self.data = bytearray(self.data)
@@ -60,9 +59,9 @@ class IndexFile:
                 self._saved_crc = crc32c(self.data)
 
     def save(self, final: bytes = b"") -> int:
-        """Write what the file lacks, and `final` after it; return the CRC-32C of the file. Nothing is forced to disk.
+        """Write what the file lacks, and `final` after it; return the CRC-32C of the file. Nothing is synced.
 
-        `final` is not taken into memory, where others may be reading.
+        `final` goes into the file only: other threads may be reading the entries in memory.
         """
         tail = bytes(self.data[self._saved_bytes :])
         end = self._saved_bytes + len(tail)
@@ -79,7 +78,7 @@ class IndexFile:
         return crc32c(final, self._saved_crc)
 
     def forget_file(self) -> None:
-        """Have the next save write all entries: the file is gone."""
+        """Have the next save write all entries, as the file is gone."""
         self._saved_bytes = self._saved_crc = 0
         self._file_bytes = None
 

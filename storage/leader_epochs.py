@@ -1,9 +1,9 @@
-"""Which leader epoch each offset was written under, and the `leader-epoch-checkpoint` that remembers it.
+"""The leader epoch of each offset, and the `leader-epoch-checkpoint` that remembers them.
 
-Owns the (epoch, first offset) pairs, both increasing: a tuple that is replaced whole, so that the event loop may read
-it while retention drops from it; a change needs the log's lock. Knows nothing of what begins an epoch: here
-that is an unclean start, after which a client may have read records that are gone. Every batch carries its epoch, so a
-lost file is made again from the log.
+Owns the (epoch, first offset) pairs, both increasing. They are a tuple that is replaced whole, so the event loop may
+read it while retention drops from it; a change needs the log's lock. Knows nothing of what begins an epoch. Here that
+is an unclean start, after which records that a client has read may be gone. Every batch carries its epoch, so a lost
+file is rebuilt from the log.
 """
 
 from bisect import bisect_right
@@ -37,7 +37,7 @@ class LeaderEpochs:
     __slots__ = ("entries", "is_saved", "path")
 
     def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
-        """Hold epochs; nothing is written."""
+        """Hold epochs that are not saved."""
         self.path = folder / LEADER_EPOCHS
         self.entries = tuple(entries)
         self.is_saved = False
@@ -54,12 +54,12 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The epoch of the records to come, or -1."""
+        """The epoch of new records, or -1."""
         entries = self.entries
         return entries[-1][0] if entries else NONE
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Note that records from `start_offset` on have a newer epoch; those that had it before are gone."""
+        """Begin a newer epoch at `start_offset`; forget those that start there or later, as their records are gone."""
         if epoch > self.latest:
             self.keep(start_offset)
             self.entries = (*self.entries, (epoch, start_offset))
@@ -69,7 +69,7 @@ class LeaderEpochs:
         self.entries = tuple(entry for entry in self.entries if entry[1] < end_offset)
 
     def drop_before(self, start_offset: int) -> None:
-        """Let the oldest epoch start no earlier than the log does."""
+        """Drop epochs that end before the log's start; the oldest left starts no earlier than the log."""
         first = max(0, bisect_right(self.entries, start_offset, key=lambda entry: entry[1]) - 1)
         left = self.entries[first:]
         if left and left[0][1] < start_offset:
@@ -83,7 +83,7 @@ class LeaderEpochs:
         return entries[number - 1][0] if number else NONE
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to `epoch` and the offset after it, (-1, -1) if none is known (KIP-279)."""
+        """Return the largest epoch up to `epoch` and the offset after its end; (-1, -1) if unknown (KIP-279)."""
         entries = self.entries
         if entries and epoch == entries[-1][0]:
             return epoch, log_end_offset
@@ -98,24 +98,24 @@ class LeaderEpochs:
         return checkpoints.encoded([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     def save(self, *, durably: bool = False) -> None:
-        """Write the file; unless `durably`, the log's next flush makes it durable."""
+        """Write the file. Unless `durably`, the log's next flush puts it on disk."""
         write = files.write_atomically if durably else files.write
         write(self.path, self.encoded())
         self.is_saved = True
 
     def write_aside(self) -> None:
-        """Write the file beside the one that is there; once it is on disk, `put_in_place` may be called."""
+        """Write the file under another name; once that is on disk, call `put_in_place`."""
         files.write_aside(self.path, self.encoded())
 
     def put_in_place(self) -> None:
-        """Replace the file by what was written beside it; a sync of the folder makes that durable."""
+        """Rename the file that `write_aside` wrote; a sync of the folder makes that durable."""
         files.put_in_place(self.path)
         self.is_saved = True
 
     def save_first(self, disk: DiskSpace) -> bool:
-        """Write the file if it never was; return whether it is there.
+        """Write the file if it is not saved; return whether it is.
 
-        The log can do without it, so a full disk that refuses it is no failed flush.
+        The log does not need it: if a full disk refuses it, that is no failed flush.
         """
         if not self.is_saved:
             with disk.may_refuse("epochs", self.path):
@@ -123,6 +123,6 @@ class LeaderEpochs:
         return self.is_saved
 
     def sync(self, disk: DiskSpace) -> None:
-        """Return once the file is on disk, written if it never was."""
+        """Put the file on disk; write it first if it is not saved."""
         if self.save_first(disk):
             files.sync(self.path)

@@ -1,8 +1,8 @@
 """The offset index of a segment: the last offset of a batch -> the position of that batch.
 
-An entry is `int32 offset - base, int32 position`, big-endian, sorted by both. Sparse: an entry for a batch that starts
-more than `index.interval.bytes` after the last indexed one. Density changes the time that a lookup takes, never its
-answer.
+An entry is `int32 offset - base, int32 position`, big-endian; both rise. The index is sparse: a batch has an entry if
+it starts more than `index.interval.bytes` after the last batch with one. The density changes the time of a lookup,
+never its answer.
 """
 
 from bisect import bisect_right
@@ -32,15 +32,15 @@ class OffsetIndex(IndexFile):
         return relative_offset, position
 
     def position_at(self, position: int) -> int:
-        """Return the position of the last batch with an entry that begins at or before a position, or 0."""
+        """Return the position of the last indexed batch that begins at or before a position, or 0."""
         number = bisect_right(range(len(self)), position, key=lambda number: self.entry(number)[1])
         return self.entry(number - 1)[1] if number else 0
 
     def around(self, relative_offset: int) -> tuple[int, int, int]:
-        """Return what is known of the place of an offset, from the greatest entry at or before it and the next one.
+        """Return where to look for an offset, by the last entry at or before it and the next entry.
 
-        Where to start looking: the position of the first's batch, or 0; the position of the other's batch, or -1; and
-        the offset after the first's batch, or 0.
+        That is the position of the first entry's batch, or 0; the position of the next entry's batch, or -1; and the
+        relative offset after the first entry's batch, or 0.
         """
         after, _, following = self.find(relative_offset + 1)
         if not after:

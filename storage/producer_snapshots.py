@@ -1,11 +1,10 @@
-"""The snapshots of a log's idempotent producers, so that a start need not read the headers of all its batches.
+"""The snapshots of a log's idempotent producers. They spare a start the headers of most batches.
 
 Owns the `.snapshot` files, the list of them, and the snapshot that waits to be written. They are hints: a lost or
-damaged one costs a start some time, nothing else. Their bytes are those of `producer_state`.
+damaged one costs a start some time, nothing else. `producer_state` owns their bytes.
 
-What waits is changed under the log's lock, so that it is as of an offset, and is written by whoever has the time for
-it. The files and the list of them are changed under `lock`, which is held while a file is written; where both are held,
-as by a cut, the log's lock is taken first.
+The waiting snapshot changes under the log's lock, so that it is as of an offset. The files and their list change under
+`lock`, which is held while a file is written. A thread that needs both, as for a cut, takes the log's lock first.
 """
 
 import threading
@@ -20,7 +19,7 @@ from tidelog.storage.producer_state import Producers, ProducerState
 
 SUFFIX = ".snapshot"
 KEPT = 2
-Write = Callable[[Callable[[], None]], object]  # does it, now or later
+Write = Callable[[Callable[[], None]], object]  # calls a function, now or later
 
 
 class ProducerSnapshots:
@@ -29,30 +28,30 @@ class ProducerSnapshots:
     __slots__ = ("_cuts", "_disk", "_folder", "_log_lock", "_name", "_unsaved", "lock", "offsets")
 
     def __init__(self, folder: Path, name: str, log_lock: threading.Lock, disk: DiskSpace) -> None:
-        """Know of none yet; `name` is what messages call the log."""
+        """Begin without snapshots; `name` is the log's name in messages."""
         self.lock = threading.Lock()
         self.offsets: list[int] = []
         self._folder = folder
         self._name = name
         self._log_lock = log_lock
         self._disk = disk
-        # Of the producers as of an offset and a number of cuts; the latest is enough.
+        # An offset, the producers as of it, and the number of cuts before. Only the latest is kept.
         self._unsaved: tuple[int, Producers, int] | None = None
         self._cuts = 0
 
     def keep(self, offset: int, producers: Producers) -> None:
-        """Have a snapshot as of an offset written soon. Call with the log's lock held."""
+        """Keep a snapshot as of an offset, to be written soon. Call with the log's lock held."""
         self._unsaved = offset, producers, self._cuts
 
     def cut(self) -> None:
-        """Write nothing of what was known before a cut. Call with the log's lock held."""
+        """Drop the waiting snapshot, also one that is about to be written. Call with the log's lock held."""
         self._unsaved = None
         self._cuts += 1
 
     def write(self) -> None:
-        """Write the snapshot that is waiting to be, if there is one, and drop all but the newest ones.
+        """Write the waiting snapshot, if there is one, and remove all but the newest ones.
 
-        A failure costs time at the next start. Maintenance thread: of many producers it takes long.
+        A failure costs time at the next start. For the maintenance thread: many producers take long.
         """
         if self._unsaved is None:
             return
@@ -67,19 +66,19 @@ class ProducerSnapshots:
                 self.offsets = drop_older(self._folder, [*self.offsets, offset], KEPT)
 
     def load(self, state: ProducerState, offsets: list[int], end_offset: int, write: Write) -> int | None:
-        """Restore the newest good one of these as `load_latest` does. Call with `lock` held, or as it is made."""
+        """Do as `load_latest` does, and remember which are left. Call with `lock` held, or before the log is shared."""
         found = load_latest(state, self._folder, offsets, end_offset, write)
         self.offsets = [known for known in offsets if found is not None and known <= found]
         return found
 
     def retire(self, folder: Path) -> None:
-        """Write nothing any more; the folder has another name. Call with both locks held."""
+        """Write no waiting snapshot, as the folder has another name now. Call with both locks held."""
         self.cut()
         self._folder = folder
 
 
 def offset_of(name: str) -> int | None:
-    """Return the offset that a file's name says it is a snapshot of; None for other files."""
+    """Return the offset in the name of a snapshot's file; None for other files."""
     stem, _, suffix = name.partition(".")
     return int(stem) if "." + suffix == SUFFIX and len(stem) == 20 and stem.isdecimal() else None
 
@@ -92,16 +91,16 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 def load_latest(
     state: ProducerState, folder: Path, offsets: list[int], end_offset: int, write: Write
 ) -> int | None:
-    """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove those of no use.
+    """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove the useless ones.
 
-    They are gone durably once `write` has done that: the log may reach their offsets again with other batches.
+    `write` removes them durably: the log may reach their offsets again with other batches.
     """
     found: int | None = None
     useless: list[Path] = []
     for offset in sorted(offsets, reverse=True):
         data = files.load(snapshot_path(folder, offset)) if offset <= end_offset else None
         if found is not None and data is not None and producer_state.fault(data) is None:
-            continue  # It stands in for a newer one that is damaged later.
+            continue  # It is of use if the newer one gets damaged.
         if found is None and data is not None and state.restore(data):
             found = offset
         else:
@@ -114,14 +113,14 @@ def load_latest(
 
 
 def remove(folder: Path, useless: list[Path]) -> None:
-    """Remove snapshots, durably: a start makes what they held of the headers of the batches."""
+    """Remove snapshots, durably. A start reads the headers of the batches instead."""
     for path in useless:
         files.remove(path)
     files.sync_folder(folder)
 
 
 def drop_older(folder: Path, offsets: list[int], keep: int) -> list[int]:
-    """Remove all snapshots but the newest `keep`; return the offsets of those that are left."""
+    """Remove all snapshots but the newest `keep`; return the offsets of the others."""
     newest = sorted(offsets)
     for offset in islice(newest, max(0, len(newest) - keep)):
         files.remove(snapshot_path(folder, offset))

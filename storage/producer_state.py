@@ -1,15 +1,14 @@
-"""What is remembered of idempotent producers: their epoch and their last five batches, and the bytes of a snapshot.
+"""What is known of idempotent producers: their epoch and their last five batches, and the bytes of a snapshot.
 
 Owns the rule of sequence numbers, which is Kafka's: a batch follows the one before it, or is one of the last five and
-then a duplicate, or is refused. A producer id that is not known may start anywhere, because what was known of it may
-have expired with its records, or been forgotten for want of room. So one that comes back after that goes on with
-whatever sequence it has, as in Kafka; what it sends again of batches that were stored before is stored once more.
-A new epoch starts at sequence 0.
+so a duplicate, or is refused. An unknown producer id may start anywhere, because its state may have expired with its
+records, or been forgotten for lack of room. A producer that comes back after that goes on with any sequence, as in
+Kafka; batches that were stored before and are sent again are stored twice. A new epoch starts at sequence 0.
 
-The state is a function of the batch headers, so that any snapshot and the headers after it give it back.
+The state is a function of the batch headers, so any snapshot and the headers after it restore it.
 
-Anybody can invent producer ids. So a producer is a few packed bytes, and all logs together remember what fits into
-`producer.state.max.bytes`: those that have sent nothing for longest are forgotten first, whichever log they are of.
+Anyone can invent producer ids. So a producer takes a few packed bytes, and all logs together keep what fits into
+`producer.state.max.bytes`. The producers that have been silent for longest are forgotten first, across all logs.
 """
 
 import threading
@@ -25,7 +24,7 @@ from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 
 SNAPSHOT_VERSION = 1
-# What a producer may have in flight, and so may send again (KAFKA-5494).
+# How many batches a producer may have in flight, and so may send again (KAFKA-5494).
 REMEMBERED_BATCHES = 5
 SEQUENCE_MAX = (1 << 31) - 1
 _NO_COORDINATOR = _NO_TRANSACTION = -1
@@ -41,17 +40,17 @@ _unpack_epoch = _EPOCH.unpack_from
 _unpack_batch = _BATCH.unpack_from
 _BATCH_BYTES: Final = _BATCH.size
 _OLDER_BYTES: Final = (REMEMBERED_BATCHES - 1) * _BATCH_BYTES
-# What one takes beside that: the head of that object, its id, its place in a dict that has just grown.
+# What a producer takes besides: the header of the bytes object, its id, its slot in a dict that has just grown.
 PRODUCER_BYTES = 33 + 32 + 105
-# So many are forgotten at once: for so long an append may wait for the lock.
+# How many are forgotten under the lock at once: an append may wait for it.
 _AT_ONCE = 256
 
-# Producers by id, packed, those that sent longest ago first.
+# Packed producers by id, in the order in which they last sent.
 Producers = dict[int, bytes]
 
 
 class SentBatch(NamedTuple):
-    """A batch as its producer numbered it and the log stored it."""
+    """A batch: how its producer numbered it, and where the log stored it."""
 
     base_sequence: int
     last_sequence: int
@@ -61,7 +60,7 @@ class SentBatch(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """A producer, and the batch that it sent last."""
+    """A producer and its last batch."""
 
     producer_id: int
     epoch: int
@@ -91,20 +90,20 @@ def _last_append_ms(producer: bytes) -> int:
 
 
 class ProducerMemory:
-    """The memory that the producers of several logs share, and the lock that all of them are changed under.
+    """The memory that the producers of several logs share, and the lock that guards them.
 
-    The lock is held for microseconds, never while something waits for a disk.
+    The lock is held for microseconds, and never across a wait for the disk.
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        """Remember what fits into so much."""
+        """Keep what fits into `limit_bytes`."""
         self.lock = threading.Lock()
         self.held_bytes = 0
         self.limit_bytes = limit_bytes
-        self.states: dict[ProducerState, None] = {}  # those that hold anything
+        self.states: dict[ProducerState, None] = {}  # those with producers
 
     def make_room(self) -> None:
-        """Forget those that have sent nothing for longest, a sixteenth of all. Call with `lock` held."""
+        """Free a sixteenth of the memory; the longest silent producers go first. Call with `lock` held."""
         enough = self.limit_bytes - self.limit_bytes // 16
         ages = [(state.oldest_ms(), number, state) for number, state in enumerate(self.states)]
         heapify(ages)
@@ -118,17 +117,17 @@ class ProducerMemory:
 
 
 class ProducerState:
-    """The producers of one log. For any thread: what changes or copies them takes the lock of their memory."""
+    """The producers of one log. For any thread: changes and copies take the lock of the memory."""
 
     __slots__ = ("_memory", "producers")
 
     def __init__(self, memory: ProducerMemory | None = None) -> None:
-        """Know nobody."""
+        """Begin without producers."""
         self.producers: Producers = {}
         self._memory = memory or ProducerMemory(limit_bytes=64 << 20)
 
     def check(self, header: BatchHeader) -> SentBatch | None:
-        """Return the batch that this one repeats, or None if it is next; raise if it is neither."""
+        """Return the batch that this one repeats, or None if it is the next; raise if it is neither."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
@@ -159,7 +158,7 @@ class ProducerState:
             )
 
     def note(self, header: BatchHeader, base_offset: int, append_ms: int) -> None:
-        """Remember a batch that was stored at `base_offset`."""
+        """Note a batch that was stored at `base_offset`."""
         delta = header.last_offset_delta
         batch = _BATCH.pack(last_sequence(header), delta, base_offset + delta, append_ms)
         self._add(header.producer_id, header.producer_epoch, batch)
@@ -167,7 +166,7 @@ class ProducerState:
     def _add(self, producer_id: int, epoch: int, batch: bytes) -> None:
         memory = self._memory
         with memory.lock:
-            # Out of its place and in again at the end: those that have sent nothing for longest come first.
+            # It goes to the end of the dict: the longest silent producers come first.
             old = self.producers.pop(producer_id, None)
             if old is None:
                 memory.held_bytes += PRODUCER_BYTES
@@ -183,13 +182,13 @@ class ProducerState:
                 memory.make_room()
 
     def oldest_ms(self) -> int:
-        """Return when the producer that has sent nothing for longest sent last. Call with the lock held."""
+        """Return when the longest silent producer sent last. Call with the lock held."""
         return _last_append_ms(next(iter(self.producers.values())))
 
     def forget_oldest(self, count: int, before_ms: int | None = None) -> int:
-        """Forget up to so many, with `before_ms` of those that have sent nothing since; return how many.
+        """Forget up to `count` producers, the longest silent first; return how many. Call with the lock held.
 
-        Call with the lock held.
+        With `before_ms`, producers that have sent since then stay.
         """
         gone = []
         for producer_id, producer in islice(self.producers.items(), count):
@@ -203,24 +202,24 @@ class ProducerState:
         return len(gone)
 
     def expire(self, before_ms: int) -> None:
-        """Forget those who have sent nothing since, some at a time."""
+        """Forget the producers that have sent nothing since, some at a time."""
         while self.producers:
             with self._memory.lock:
                 if self.forget_oldest(_AT_ONCE, before_ms) < _AT_ONCE:
                     return
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Forget all producers."""
         with self._memory.lock:
             self.forget_oldest(len(self.producers))
 
     def copy(self) -> Producers:
-        """Return the producers as they are now, for `encode` on whatever thread."""
+        """Return the producers as they are now, for `encode` on any thread."""
         with self._memory.lock:
             return self.producers.copy()
 
     def senders(self) -> list[Sender]:
-        """Return the producers as they are now, those that sent longest ago first."""
+        """Return the producers as they are now, the longest silent first."""
         found = []
         for producer_id, producer in self.copy().items():
             *_, last = batches_of(producer)
@@ -228,10 +227,10 @@ class ProducerState:
         return found
 
     def restore(self, data: bytes) -> bool:
-        """Take over a snapshot's producers; False, and nobody is known, if it is damaged or of another version."""
+        """Replace the producers by those of a snapshot; False if it is damaged or of another version: then by none."""
         self.clear()
         rows = decode(data)
-        # By their offsets: append times may be bounds, and then the later one may be of what was appended before.
+        # By offset: append times may be bounds, so an earlier batch may have a later time.
         for producer_id, epoch, batch in sorted(rows or (), key=lambda row: row[2].last_offset):
             delta = batch.last_offset - batch.base_offset
             packed = _BATCH.pack(batch.last_sequence, delta, batch.last_offset, batch.append_ms)
@@ -240,7 +239,7 @@ class ProducerState:
 
 
 def encode(producers: Producers) -> bytes:
-    """Return a snapshot: a row for each batch, oldest first, so that Kafka, which keeps one, keeps the last."""
+    """Return a snapshot: a row for each batch, oldest first. Kafka keeps one batch of a producer: the last."""
     body = bytearray(_HEAD.size - _CRC_FROM)
     count = 0
     for producer_id, producer in producers.items():
@@ -273,7 +272,7 @@ def decode(data: bytes) -> list[tuple[int, int, SentBatch]] | None:
 
 
 def fault(data: bytes) -> str | None:
-    """Return what is wrong with a snapshot; None of one that is whole and as it was written."""
+    """Return what is wrong with a snapshot; None if it is as it was written."""
     if is_torn(data):
         return f"ends after {len(data)} bytes, before its last row"
     version, crc, _ = _HEAD.unpack_from(data)

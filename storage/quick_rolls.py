@@ -1,8 +1,8 @@
-"""How often the times of records may begin a segment: `segment.min.ms` (S59).
+"""How often record times may begin a segment: `segment.min.ms` (S59).
 
-Owns that rule, and its warning. A time that jumps would begin a segment with each batch, and thousands of files. So
-many may follow one another at once; then one comes in `segment.min.ms`, unless a record would be kept longer for want
-of one.
+Owns that rule, and its warning. If times jump, each batch would begin a segment, and there would be thousands of files.
+`QUICK_ROLLS` segments may follow one another at once. Then one may begin in each `segment.min.ms`, unless a record
+would be kept too long otherwise.
 """
 
 import logging
@@ -18,19 +18,18 @@ _log = logging.getLogger(__name__)
 
 
 class QuickRolls:
-    """The rule for one log, which goes by the name that messages have for it."""
+    """The rule for one log; `name` is the log's name in messages."""
 
-    __slots__ = ("_has_told", "_name")
+    __slots__ = ("_has_warned", "_name")
 
     def __init__(self, name: str) -> None:
-        """Have warned of nothing yet."""
         self._name = name
-        self._has_told = False
+        self._has_warned = False
 
     def allows(
         self, segments: Sequence[Segment], max_timestamp: int, config: TopicConfig, now_ms: int
     ) -> bool:
-        """Tell whether a batch whose largest time is due for a new segment gets one."""
+        """Tell whether a batch whose largest time calls for a new segment gets one."""
         if len(segments) < QUICK_ROLLS:
             return True
         since_ms = now_ms - segments[-QUICK_ROLLS].summary.created_ms
@@ -38,11 +37,11 @@ class QuickRolls:
             return True
         if retention.would_keep_longer(segments[-1], max_timestamp, config, now_ms):
             return True
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "record times jump log=%s segments=%d seconds=%d: not each begins a segment (segment.min.ms); raise "
-                "segment.ms, or bound what times are taken by message.timestamp.before.max.ms and .after.max.ms",
+                "segment.ms, or bound record times with message.timestamp.before.max.ms and .after.max.ms",
                 self._name, QUICK_ROLLS, since_ms // 1000,
             )  # fmt: skip
         return False

@@ -1,9 +1,9 @@
-"""The scrubber: sealed segments are read again, at a bounded rate, to find what the disk has spoilt before readers do.
+"""The scrubber: it reads sealed segments again, at a bounded rate, to find bad blocks before readers do.
 
-Owns the order, the rate and what was said. A block is compared with the digest that the summary has of it, as it is on
-the disk, past what is in memory and without a change of that (`files.ColdFile`). A damaged segment is
-rebuilt as if a reader had found it (`Log.recheck`): once, since then the summary knows. Keeps no log or segment alive
-but the one it is reading.
+Owns the order, the rate and what was logged. It compares each block on the disk with its digest in the summary; it
+bypasses the page cache and does not change it (`files.ColdFile`). A damaged segment is rebuilt as if a reader had found
+it (`Log.recheck`). That happens once: the summary knows the damage then. It keeps no log or segment alive but the one
+that it is reading.
 """
 
 import logging
@@ -26,17 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class Scrubber:
-    """For one thread, that which has the logs."""
+    """Use it on the thread that owns the logs."""
 
     def __init__(self, logs: Callable[[], _Logs], bytes_per_second: int) -> None:
-        """Read so much in each round, of the logs as they are then."""
+        """Read `bytes_per_second` in each round, from the logs that `logs` returns then."""
         self._logs = logs
         self._rate = bytes_per_second
         self._pass: Iterator[int] | None = None
         self._troubles = Troubles()
 
     def round(self) -> Generator[None, None, bool]:
-        """Read what is due in a second, a block a step; return whether that was the end of all segments."""
+        """Read a second's share, one block a step; return whether the last segment is done."""
         left = self._rate
         while left > 0:
             yield
@@ -73,7 +73,7 @@ class Scrubber:
     def _segment(self, log: Log, segment: Segment) -> Iterator[int]:
         summary = segment.summary
         if not summary.digests:
-            return  # empty, or to be verified when it is first read
+            return  # It is empty, or is verified when it is first read.
         unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
         file = files.ColdFile(segment.path(LOG), BLOCK_BYTES)
         for position in range(0, summary.log_bytes, BLOCK_BYTES):
@@ -89,7 +89,7 @@ class Scrubber:
 
 
 def _sealed_after(log: Log, base_offset: int) -> Segment | None:
-    """Return the first segment after an offset that no more is written to or flushed."""
+    """Return the first segment after an offset that is sealed and flushed."""
     for segment in log.segments[:-1]:
         if segment.base_offset > base_offset and segment.summary.flushed and not segment.is_active:
             return segment

@@ -1,7 +1,7 @@
-"""What the summary and the append index of a segment are to its log. A start, a reader of a folder and fsck ask here.
+"""What the summary and the append index of a segment are to its log, for a start, a reader of a folder and fsck.
 
-Owns which of them counts: a whole summary of this version does, an append index whose header names the segment does,
-and files of another version do not. Writes neither. Whether a summary is of another log is `verification`'s.
+Owns which of them counts: a whole summary of this version, and an append index whose header names the segment. Files of
+another version do not count. Writes neither. Whether a summary is of another log is for `verification` to tell.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from tidelog.storage.summary import VERSION, Origin, Summary, version_of
 
 
 class Sidecars(NamedTuple):
-    """A segment's summary; without one, what the append index says of the segment.
+    """The summary of a segment or, if none counts, the header of its append index.
 
-    `is_other_version` of files that a version before this one wrote: they are rebuilt from the log, append times become
-    bounds, and an empty segment with such a summary stands for lost offsets.
+    `is_other_version` if an earlier version wrote the files: they are rebuilt from the log, append times become bounds,
+    and an empty segment with such a summary stands for lost offsets.
     """
 
     summary: Summary | None = None
@@ -26,7 +26,7 @@ class Sidecars(NamedTuple):
     is_other_version: bool = False
 
     def are_rebuilt(self, size: int) -> bool:
-        """Whether a start rebuilds them for their version, given the log's size: an append index needs batches."""
+        """Whether a start rebuilds them because of their version; not an append index beside a log without batches."""
         return self.is_other_version and (size > 0 or self.has_summary_file)
 
     @property
@@ -48,12 +48,12 @@ def load(segment: Segment) -> Sidecars:
 
 
 def without_summary(segment: Segment, data: bytes | None = None) -> Sidecars:
-    """Read the append index of a segment whose summary does not count; `data` are the bytes of that, if it exists."""
+    """Read the append index of a segment whose summary does not count; `data` are the bytes of the summary's file."""
     return parsed(segment, data, files.map_readonly(segment.path(APPEND_INDEX)))
 
 
 def parsed(segment: Segment, summary: bytes | None, appended: bytes | files.Map) -> Sidecars:
-    """Return what the bytes of both files say; `summary` is None without a file."""
+    """Return what the bytes of both files say; `summary` is None if there is no file."""
     is_other = is_of_other_version(summary)
     if summary is None:
         is_other = append_index.is_of_other_version(appended)
@@ -62,5 +62,5 @@ def parsed(segment: Segment, summary: bytes | None, appended: bytes | files.Map)
 
 
 def is_of_other_version(summary: bytes | None) -> bool:
-    """Tell whether the bytes of a summary are of another version; None are those of a missing file."""
+    """Tell whether the bytes of a summary, None for a missing file, are of another version."""
     return version_of(summary or b"") not in (None, VERSION)

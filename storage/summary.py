@@ -1,9 +1,9 @@
 """What is known of a segment's batches, and the `.summary` file that remembers it.
 
-Owns counts, times, the smallest ones stretch by stretch (`minima`), the digests of the log's blocks (`blocks`), the
-checksums of the indexes, and where the batches come from (`Origin`). The file carries a checksum and the digests of the
-bytes that it describes. Whatever it says can be found again in the log, but for the origin and the wall times of
-creation and appends. Layout: docs/formats.md.
+Owns counts, times, the smallest time in each stretch (`minima`), the digests of the log's blocks (`blocks`), the
+checksums of the indexes, and where the batches come from (`Origin`). The file carries a checksum of its own. All that
+it says can be found again in the log, except the origin and the wall times of creation and appends. Layout:
+docs/formats.md.
 """
 
 from dataclasses import dataclass, field, fields
@@ -32,13 +32,12 @@ _CRC = Struct(">I")
 class Origin(IntEnum):
     """Where the batches of a segment come from, and so which offsets it may lack."""
 
-    APPENDED = 0  # appended here, one after another: it lacks none
-    COMPACTED = (
-        1  # copied by compaction from segments that were appended here: it may lack some, but not at its ends
-    )
-    IMPORTED = (
-        2  # from elsewhere, or nothing tells: the segment before it may end, and the next one begin, anywhere
-    )
+    # Appended here, one after another: none is missing.
+    APPENDED = 0
+    # Copied by compaction from segments that were appended here: some may be missing, but not at its ends.
+    COMPACTED = 1
+    # From elsewhere, or unknown: the segment before it may end, and the next one begin, anywhere.
+    IMPORTED = 2
 
 
 class Damage(NamedTuple):
@@ -53,55 +52,55 @@ class Damage(NamedTuple):
 class Summary:
     """The state of a segment after `log_bytes` of its log, in the order of the file."""
 
-    flushed: int  # 1 once the part of the log that is described is on disk
+    flushed: int  # 1 once those bytes of the log are on disk
     log_bytes: int
     next_offset: int
     created_ms: int
     index_interval_bytes: int
     record_count: int = 0
     batch_count: int = 0
-    first_timestamp: int = NONE  # the largest of the first batch: what rolling by time counts from
-    min_timestamp: int = UNKNOWN  # where records cannot be decoded
+    first_timestamp: int = NONE  # the largest of the first batch: rolling by time counts from it
+    min_timestamp: int = UNKNOWN  # UNKNOWN if records cannot be decoded
     max_timestamp: int = NONE
-    max_timestamp_offset: int = NONE  # of the first record that has it; NONE where records cannot be decoded
-    max_timestamp_last_offset: int = NONE  # of the batch of that record
+    max_timestamp_offset: int = NONE  # of the first record that has it; NONE if records cannot be decoded
+    max_timestamp_last_offset: int = NONE  # the last offset of the batch of that record
     first_append_ms: int = NONE
     last_append_ms: int = NONE
-    indexed_position: int = 0  # of the batch that was last given an offset entry
+    indexed_position: int = 0  # of the last batch with an entry in the offset index
     offset_entries: int = 0
     time_entries: int = 0
     offset_crc: int = 0
     time_crc: int = 0
     append_entries: int = 0
     append_crc: int = 0
-    is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
-    transactional: int = 0  # 1 where a batch is part of a transaction
-    # The least delete horizon of its batches after the last pass: when the next of them may lose tombstones.
+    is_created_bound: int = 0  # 1 if `created_ms` is a bound: the segment was created then or earlier
+    transactional: int = 0  # 1 if a batch is part of a transaction
+    # The smallest delete horizon of its batches after the last pass: when one of them may first lose tombstones.
     horizon_ms: int = NONE
-    # Of compaction, which the log does not tell; NONE where nobody noted it, and after a cut.
-    cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
-    cleaned_ms: int = NONE  # when the pass began that made it
-    source_bytes: int = NONE  # how large what it was made of was then
-    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats cannot say so.
+    # For compaction, and not in the log; NONE if unknown, and after a cut.
+    cleaned_to: int = NONE  # no record is left that a record before this offset has replaced
+    cleaned_ms: int = NONE  # when the pass that made it began
+    source_bytes: int = NONE  # the size of its sources then
+    # A pass at `seen_ms` or before has seen tombstones before `seen_to`: in older formats batches cannot say so.
     seen_to: int = NONE
     seen_ms: int = NONE
     origin: Origin = Origin.APPENDED
-    # From this offset on batches were appended here, and none is missing; those before came as `origin` says.
+    # From this offset on, batches were appended here and none is missing; `origin` is about those before.
     appended_from: int = 0
     damage: tuple[Damage, ...] = ()
-    minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
+    minima: Minima = field(default_factory=Minima)  # of record times, one for each stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
-    # Not of the file: the last append that the file tells of where it describes no batch, NONE where there is no such
-    # file. It may be all that tells, once the batches that were appended then are deleted.
+    # Not in the file: the last append time in a file that describes no batch, NONE if there is no such file. Once the
+    # batches are deleted, nothing else may tell when they were appended.
     file_append_ms: int = field(default=NONE, compare=False)
 
     @classmethod
     def unknown(
         cls, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int, origin: Origin
     ) -> "Summary":
-        """Return one of an empty log, for a segment without a summary; its log was last written to at `modified_ms`.
+        """Return a summary that describes no batch, for a segment without one.
 
-        It was created by that time: exactly then, if nothing was written to it since.
+        Its log was last written at `modified_ms`. It was created by then: exactly then, if it is empty.
         """
         is_appended = not size or origin == Origin.APPENDED
         return cls(
@@ -116,7 +115,7 @@ class Summary:
         )
 
     def may_skip(self, expected: int, offset: int) -> bool:
-        """Tell whether a batch may begin with a larger offset than the one that follows the batch before it."""
+        """Tell whether a batch may begin at `offset` where `expected` follows the batch before it."""
         return expected < self.appended_from and offset <= self.appended_from
 
     @property
@@ -134,7 +133,7 @@ class Summary:
         return self.next_offset if next_base is None else min(self.next_offset, next_base)
 
     def forget_tail(self) -> int:
-        """Take damage at the end for a write that was never finished; return where the log ends without it."""
+        """Take damage at the end for an unfinished write; return where the log ends without it."""
         self.damage, tail = self.damage[:-1], self.damage[-1]
         self.log_bytes = tail.start
         return tail.start
@@ -173,7 +172,7 @@ class Summary:
 
     @staticmethod
     def fault(data: bytes) -> str:
-        """Say of bytes that `decode` does not take what is wrong with them."""
+        """Return what is wrong with bytes that `decode` refuses."""
         if data[: len(MAGIC)] != MAGIC or len(data) < _HEAD.size + _CRC.size:
             return f"not a summary: it does not begin with {MAGIC.decode()}, or is too short"
         version = version_of(data)
@@ -184,13 +183,13 @@ class Summary:
         return "its checksum is right, and its parts do not fit together"
 
     def note_least(self, position: int, time_ms: int) -> None:
-        """Take note of the smallest time in a batch, the last one in the log; before that is counted."""
+        """Note the smallest time of the batch at the end of the log, before the batch is counted."""
         if time_ms < self.min_timestamp or not self.batch_count:
             self.min_timestamp = time_ms
         self.minima.note(position, time_ms)
 
     def note_rare(self, header: BatchHeader) -> None:
-        """Take note of what few batches have: a delete horizon, a transaction."""
+        """Note what few batches have: a delete horizon, a transaction."""
         if header.has_delete_horizon and header.base_timestamp > self.cleaned_ms:
             horizon_ms = header.base_timestamp
             self.horizon_ms = horizon_ms if self.horizon_ms == NONE else min(self.horizon_ms, horizon_ms)
@@ -198,9 +197,9 @@ class Summary:
             self.transactional = 1
 
     def note_messages(self, position: int, count: int, largest: int, newest: int, smallest: int) -> None:
-        """Take note of messages of an older format, none the first, nor with an index entry, all of one stretch.
+        """Note messages of an older format in one stretch, after the first batch and without index entries.
 
-        `newest` is the number, from 0, of the first of them that has the largest time.
+        `newest` is the number, from 0, of the first one with the largest time.
         """
         self.note_least(position, smallest)
         if largest > self.max_timestamp:
@@ -211,7 +210,7 @@ class Summary:
         self.next_offset += count
 
     def only_times(self, base_offset: int) -> "Summary":
-        """Return one of an empty log, with what a log does not hold: times and the index interval."""
+        """Return a summary that describes no batch, with what the log does not hold: origin, times, index interval."""
         return Summary(
             0,
             0,
@@ -230,16 +229,16 @@ class Summary:
 
     @property
     def is_file_to_stay(self) -> bool:
-        """Whether the file is not to be overwritten in place, as a power cut may tear it while nothing else tells.
+        """Whether the file must not be overwritten in place: a power cut may tear it, and nothing else has its times.
 
-        That is so until batches are on disk.
+        That holds until batches are on disk.
         """
         if self.file_append_ms == NONE:
             return False
         return not self.flushed if self.log_bytes else self.file_append_ms == self.last_append_ms
 
     def replace_by_times(self, path: Path, base_offset: int) -> None:
-        """Replace the file by one that describes no batch, durably, and vouches for no entry."""
+        """Replace the file, durably, by one that describes no batch and vouches for no append time."""
         times = self.only_times(base_offset)
         times.append_entries, times.append_crc = 0, 0
         files.write_atomically(path, times.encode())
@@ -247,7 +246,7 @@ class Summary:
 
     @classmethod
     def load(cls, path: Path) -> "Summary | None":
-        """Read a file; None if it is missing or of no use."""
+        """Read a file; None if it is missing or cannot be decoded."""
         return cls.decode(files.load(path) or b"")
 
 
@@ -257,7 +256,7 @@ _NUMBERS: Final = Struct(">17q2IqI10q")
 
 
 def version_of(data: bytes) -> int | None:
-    """Return the version that the bytes of a whole summary are of; None of other bytes."""
+    """Return the version of a summary whose checksum is right; None of other bytes."""
     if len(data) < _HEAD.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         return None
     magic, version, _ = _HEAD.unpack_from(data)

@@ -1,7 +1,7 @@
-"""The log of a partition that a start could not open: it takes no writes and gives no reads until the next start.
+"""A stand-in for the log of a partition that a start could not open: it refuses reads and writes until the next start.
 
-Owns what stands in for such a log, so that the broker serves all others. No file in its folder is read or written;
-what the checkpoints say of it stays.
+It lets the broker serve all other partitions. It reads and writes no file in the partition's folder. What the
+checkpoints say of the log stays.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ class UnopenedLog(Log):
         why: str,
         now_ms: int,
     ) -> None:
-        """Refuse all that is asked of the log."""
+        """Refuse every read and write."""
         end = max(known.recovery_point, known.log_start_offset)
         segment = Segment.begin(
             folder, end, config.index_interval_bytes, config.segment_index_bytes, shared, now_ms
@@ -55,17 +55,17 @@ class UnopenedLog(Log):
         """Raise ReadFailed."""
         raise self._refusal()
 
-    def headers(self, offset: int, *, may_recheck: bool = True) -> NoReturn:  # noqa: ARG002 asked by this name, too
+    def headers(self, offset: int, *, may_recheck: bool = True) -> NoReturn:  # noqa: ARG002 callers pass it by name
         """Raise ReadFailed."""
         raise self._refusal()
 
     def disk_bytes(self) -> int:
-        """Return how many bytes its `.log` files and readers' links have. OSError if they cannot be listed."""
+        """Return how many bytes its `.log` files and the links of readers have. OSError if they cannot be listed."""
         return log_bytes(self.directory) + pins.held_bytes(self.directory)
 
     def _refusal(self) -> ReadFailed:
         return ReadFailed(f"{self}: the start could not open it: {self.unopened}; {_REMEDY}")
 
     def close(self) -> bool:
-        """Leave the files as they are; return whether a clean start may take them as it would have this time."""
+        """Leave the files as they are; return whether they were closed in order before this start."""
         return self.known.clean

@@ -1,14 +1,14 @@
 """Rebuilds what is known of a segment whose files are not what its summary says.
 
-Owns the rules by which a batch is damaged: one walk over what was there when the segment was loaded, with what the
-summary still says about it. Knows segments; nothing of logs, and takes no lock: it makes another description of the
-same files, and the log puts that in the place of the first.
+Owns the rules by which a batch is damaged, applied in one walk over what was there when the segment was loaded, with
+what the summary still tells. Knows segments, not logs, and takes no lock: it makes another description of the same
+files, and the log replaces the first one with it.
 
-In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
-leader epoch: it is damage where its offsets do not follow the batch before it (or, after damage, are not followed by
-the batch after it), or where its epoch is not the one that the log has there. Compacted logs have gaps: where a
-checksum or an epoch tells already what happened to the block, a gap is no damage, but for one behind the first batch
-after that. Where nothing is found but the digest, the summary was not of this log: the log's bytes win.
+A checksum leaves out the offset and the leader epoch of its batch. So every batch in a block whose digest does not
+match is suspect. It is damage if its offset does not follow the batch before it (or, after damage, is not followed by
+the batch after it), or if its epoch is not the one that the log has there. Compacted logs have gaps: if a checksum or
+an epoch already tells what happened to the block, a gap is no damage, except one right after the first batch that
+follows. If only the digest is wrong, the summary is of another log: the log's bytes win.
 """
 
 import logging
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 def recheck(segment: Segment, epoch_at: EpochAt) -> Segment:
-    """Return a segment that knows of the same log what a walk finds in all that was unverified; `scan` goes on.
+    """Return another description of a segment, by a walk over its unverified part; `scan` can go on from there.
 
-    `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified any more.
+    `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified.
     """
     found, mismatches = walked(segment, epoch_at)
     if segment.is_known_by_index:
@@ -42,17 +42,17 @@ def recheck(segment: Segment, epoch_at: EpochAt) -> Segment:
 
 
 def is_surely_of_another_log(segment: Segment, summary: Summary) -> bool:
-    """Tell whether a summary cannot be of this log, before its digests are compared: it ends where the log does not."""
+    """Tell, before digests are compared, whether a summary is of another log: it does not end where this log does."""
     is_unlike = not summary.log_bytes or summary.log_bytes > segment.size
     return is_unlike and is_of_another_log(segment, summary)
 
 
 def is_of_another_log(segment: Segment, summary: Summary) -> bool:
-    """Tell whether a summary whose digests do not match is surely of another log, so that nothing it says counts.
+    """Tell whether a summary whose digests do not match is of another log, so that nothing in it counts.
 
-    A batch of this log that is whole lies across the end of what is described, or other offsets are counted up to
-    there, or the first batch was appended at another time, or it says that an empty segment's offsets are lost.
-    Damage of this log does none of that.
+    Damage cannot do this: a whole batch lies across the end of the described part, or the offsets up to there are
+    others, or the first batch was appended at another time, or the summary stands for lost offsets and the log has
+    batches.
     """
     if not summary.log_bytes:
         return bool(summary.damage and segment.size)
@@ -73,7 +73,7 @@ def is_of_another_log(segment: Segment, summary: Summary) -> bool:
             continue
         if end > summary.log_bytes:
             return True
-        # Where offsets may be left out one that was changed may seem to follow.
+        # Where gaps are allowed, a changed offset may seem to follow.
         is_counted &= header.base_offset == expected
         expected = header.last_offset + 1
         if end == summary.log_bytes:
@@ -82,15 +82,15 @@ def is_of_another_log(segment: Segment, summary: Summary) -> bool:
 
 
 def verify_again(segment: Segment, position: int) -> None:
-    """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
+    """Have a segment verified again, from the disk, before it is served: some of its bytes have changed."""
     summary = segment.summary
-    # What is in memory may still be right; what counts is what the next start would find.
+    # The page cache may still be right. What counts is what the next start finds.
     segment.file.forget_clean(position)
     segment.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
 
 
 def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
-    """Return what `recheck` does, and which blocks are not what the summary says; nothing is logged or written."""
+    """Do as `recheck`, and return the blocks that do not match the summary too; nothing is logged or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
     mismatches = unverified.mismatches(segment.file)
     if mismatches and is_of_another_log(segment, segment.summary):
@@ -104,7 +104,7 @@ def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
     found.scan(suspicion if mismatches or known else None, epoch_at)
     summary = found.summary
     if summary.damage and summary.damage[-1].next_offset == OFFSET_MAX:
-        # This is no write that never finished: the end of what was there is known.
+        # It is no unfinished write: the summary tells which offset came after it.
         summary.damage = (
             *summary.damage[:-1],
             summary.damage[-1]._replace(next_offset=unverified.next_offset),
@@ -116,7 +116,7 @@ def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
 
 
 def _go_by_entries(found: Segment) -> None:
-    """Take append times from their index alone: those of a summary of another log are of other batches."""
+    """Take append times from their index alone: the summary's are of another log."""
     summary = found.summary
     summary.append_entries = summary.append_crc = 0
     stored = append_index.load(found.path(APPEND_INDEX))
@@ -132,7 +132,7 @@ def _go_by_entries(found: Segment) -> None:
 def leaves_gap(
     segment: Segment, _position: int, header: BatchHeader, expected: int | None, following: Following
 ) -> bool:
-    """Refuse a batch by its offset, which no checksum covers, where the segment may leave none out (`walk.Refuses`)."""
+    """Refuse a batch that leaves a gap where the segment may have none (`walk.Refuses`)."""
     may_skip = segment.summary.may_skip
     if expected is None:
         end, after = header.last_offset + 1, following()
@@ -141,12 +141,12 @@ def leaves_gap(
 
 
 def _is_of_other_epoch(header: BatchHeader, epoch_at: EpochAt) -> bool:
-    # Messages of the older formats bear none.
+    # Messages of the older formats carry none.
     return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
 
 
 def _damaged_blocks(segment: Segment, end: int, epoch_at: EpochAt) -> set[int]:
-    """Return the numbers of the blocks in which something is found wrong without their digests."""
+    """Return the numbers of the blocks that are damaged by a checksum or an epoch, without their digests."""
     base = segment.base_offset
     return {
         number
@@ -163,7 +163,7 @@ def _suspicion(
     unverified: Unverified,
     epoch_at: EpochAt,
 ) -> Refuses:
-    """Return what refuses a batch that is right by its checksum: one that is known to be damaged stays so."""
+    """Return what refuses batches whose checksum is right: in changed blocks the suspect ones, in known damage all."""
     limit, refused_end = unverified.next_offset, NONE
     skips = segment.summary.may_skip
     damaged = cache(partial(_damaged_blocks, segment, unverified.end, epoch_at))
@@ -181,10 +181,10 @@ def _suspicion(
                 return True
             if is_followed:
                 return skips(base, base) and not changed <= damaged()
-            # What changed bytes up to its beginning may have changed its offset too, unless a whole batch lies between.
+            # Damage that reaches up to it may have changed its offset too, unless a whole batch lies between.
             return position != refused_end or not (skips(base, base) and changed <= damaged())
-        # It is right, though it may lie beyond the end that the summary says: another log's. But where gaps may be, and
-        # nothing else is wrong, it may have been made to follow.
+        # It follows, so it is right, even beyond the end in the summary, which may be of another log. But where gaps
+        # are allowed and nothing else is wrong, its offset may have changed to one that follows.
         return after is not None and after > end and skips(end, after) and not changed <= damaged()
 
     def refuses(position: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
@@ -205,14 +205,14 @@ def _suspicion(
 
 
 def log_found(found: Segment, segments: Sequence[Segment]) -> None:
-    """Name what cannot be read of a rebuilt segment, and warn of transactions if no other of the log has any."""
+    """Log the damage of a rebuilt segment, and warn of its transactions if no other segment of the log has any."""
     log_damage(found)
     if not any(each.summary.transactional for each in segments if each is not found):
         log_transactions([found])
 
 
 def log_transactions(segments: Sequence[Segment]) -> None:
-    """Warn, once for all of a log's segments, if they hold records of transactions. Not of the broker's own topics."""
+    """Warn once if segments of a log have records of transactions, unless its topic is internal."""
     held = [each for each in segments if each.summary.transactional]
     named = partition_of(held[0].folder.name) if held else None
     if held and not (named and is_internal(named[0])):
@@ -226,7 +226,7 @@ def log_transactions(segments: Sequence[Segment]) -> None:
 
 
 def log_damage(segment: Segment) -> None:
-    """Name what cannot be read: each range of bytes, or the offsets for which there is none."""
+    """Log what cannot be read: each range of damaged bytes, and offsets that are lost."""
     for start, end, next_offset in segment.summary.damage:
         if start == end:
             _log.error(

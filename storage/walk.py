@@ -1,8 +1,8 @@
-"""Walking over the batches of a log file, one header at a time.
+"""Walks over the batches of a log file, one header at a time.
 
-Owns the reading of a file in chunks, and what counts as a whole batch where nothing may be believed yet. Entries of the
-older formats count as batches (`entries`). Knows nothing of indexes or of what is done about damage. Memory stays
-bounded by the larger of a chunk and one batch, for wrappers of the older formats by what is in them.
+Owns the reading of a file in chunks, and what counts as a whole batch before anything of the file is known to be true.
+Entries of the older formats count as batches (`entries`). Knows nothing of indexes, or of what happens to damage.
+Memory is bounded by a chunk or, if it is larger, one batch; for wrappers of the older formats by their content.
 """
 
 import re
@@ -18,24 +18,24 @@ from tidelog.storage.files import File
 
 CHUNK_BYTES = 1 << 20
 INT32_MAX = (1 << 31) - 1
-# Of what precedes the first batch.
+# The leader epoch before the first batch.
 NO_EPOCH: Final = -1
-# A wrapper of the older formats that gives more is not opened for what it says of its records.
+# A wrapper of the older formats that decompresses to more is not opened to read its offsets.
 OPENED_BYTES_MAX: Final = 64 << 20
-# What a message of the older formats begins with, but for its offset: length, checksum, magic.
+# How a message of the older formats begins after its offset: length, checksum, magic.
 _MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1]")
 
-# The offset of the batch that comes next, if there is one: to ask costs reading it.
+# Returns the offset of the batch that comes next, if there is one. A call reads it.
 Following = Callable[[], int | None]
-# What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
-# or None where that is not known, after damage, and what comes next.
+# Tells whether a whole batch at a position is damage by what else is known of the log: by the offset that it should
+# have, None if that is unknown after damage, and by what comes next.
 Refuses = Callable[[int, BatchHeader, int | None, Following], bool]
-# The leader epoch of an offset, less than 0 where it is not known.
+# Returns the leader epoch of an offset, less than 0 if it is unknown.
 EpochAt = Callable[[int], int]
 
 
 class Batch(NamedTuple):
-    """A batch, where it lies, and its bytes; without a header, a range that holds none that can be believed."""
+    """A batch, its range, and its bytes; without a header, a range that has no sound batch."""
 
     position: int
     end: int
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class _Window:
-    """A part of a file in memory, moved on as the walk goes on."""
+    """The part of a file that is in memory; it moves on with the walk."""
 
     __slots__ = ("data", "end", "file", "position")
 
@@ -55,7 +55,7 @@ class _Window:
         self.data = b""
 
     def at(self, position: int, count: int) -> int:
-        """Have `count` bytes from `position` in `data` where the file has them; return their place in it."""
+        """Load `count` bytes from `position`, or as many as the file has; return their index in `data`."""
         start = position - self.position
         if start < 0 or start + count > len(self.data):
             self.data = self.file.pread(min(max(count, CHUNK_BYTES), self.end - position), position)
@@ -65,7 +65,7 @@ class _Window:
 
 
 def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the batches in a range that is known to hold whole batches."""
+    """Yield (position, header) of the batches in a range that is known to consist of whole batches."""
     window = _Window(file, end)
     while position < end:
         at = window.at(position, HEADER_BYTES)
@@ -91,10 +91,10 @@ def verified(
     refuses: Refuses | None = None,
     epoch_at: EpochAt | None = None,
 ) -> Iterator[Batch]:
-    """Yield every whole batch with a right checksum, and each range in between that holds none.
+    """Yield every whole batch with a right checksum, and each range in between that has none.
 
-    Offsets start at `next_offset` and must fit a segment that starts at `base_offset`. `epoch_at` is what is known of
-    leader epochs.
+    Offsets start at `next_offset` and must fit a segment that starts at `base_offset`. `epoch_at` gives the leader
+    epochs that are known.
     """
     window = _Window(file, end)
     is_after_damage, epoch = False, NO_EPOCH
@@ -113,7 +113,7 @@ def verified(
                 following = partial(_offset_at, window, batch_end, base_offset, next_offset)
                 is_refused = refuses(position, header, expected, following)
             if is_refused:
-                header = None  # Where it ends is true, by its checksum.
+                header = None  # Its end is right: the checksum covers its length.
             else:
                 next_offset = header.last_offset + 1
                 epoch = header.leader_epoch if header.magic == MAGIC else epoch
@@ -129,11 +129,11 @@ def verified(
 def complete(
     file: File, position: int, end: int, base_offset: int, next_offset: int, flushed_to: int = 0
 ) -> tuple[int, int]:
-    """Return where the batches end that have all their bytes, right or wrong, and the offset after them.
+    """Return the end of the batches that have all their bytes, right or wrong, and the offset after them.
 
-    This is for a range in which `verified` found no batch. A write that was cut short leaves an incomplete batch, so a
-    complete one has changed since it was written. Its header may have changed, too: the offset is the largest that it
-    allows, so that none is given out twice. A flush ends between two batches.
+    This is for a range in which `verified` found no batch. An interrupted write leaves an incomplete batch, so a
+    complete one has changed since it was written. Its header may have changed too. The offset is the largest that it
+    allows, so that no offset is given out twice. A flush ends between two batches.
     """
     window = _Window(file, end)
     while end - position >= entries.BYTES_MIN:
@@ -148,7 +148,7 @@ def complete(
         is_right = entries.check_crc(window.data, at, header)
         header = entries.read(window.data, at, OPENED_BYTES_MAX)
         first = next_offset
-        # The checksum does not cover the first offset: where the checksum is right, the offset is wrong.
+        # The checksum does not cover the first offset: if the checksum is right, that offset is wrong.
         if not is_right and next_offset < header.base_offset <= base_offset + INT32_MAX:
             first = header.base_offset
         after = first + max(header.last_offset_delta + 1, header.record_count, 1)
@@ -158,7 +158,7 @@ def complete(
 
 
 def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> BatchHeader | None:
-    """Return the header of the batch at a position if all of it is there and right."""
+    """Return the header of the batch at a position if it is complete and its checksum is right."""
     left = window.end - position
     if left < entries.BYTES_MIN:
         return None
@@ -184,7 +184,7 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
         return header
     header = entries.read(window.data, at, OPENED_BYTES_MAX)
     if header.base_offset < next_offset:
-        # Compaction leaves no such thing, and a producer cannot: what it claims to begin with is not so.
+        # Neither a producer nor compaction makes such a wrapper: the first offset that it claims is false.
         header = header._replace(base_offset=header.last_offset, last_offset_delta=0)
     return header
 
@@ -197,7 +197,7 @@ def _offset_at(window: _Window, position: int, base_offset: int, next_offset: in
 def _is_misplaced(
     window: _Window, position: int, header: BatchHeader, base_offset: int, next_offset: int
 ) -> bool:
-    """Tell whether a batch's offset is false, as no checksum covers it: it skips some that the batch after it has."""
+    """Tell whether a batch's offset is false: it skips offsets that the next batch has. No checksum covers it."""
     if header.base_offset == next_offset:
         return False
     following = _whole_batch(window, position + header.size_bytes, base_offset, next_offset)
@@ -212,10 +212,10 @@ def _is_of_false_epoch(
     epoch: int,
     epoch_at: EpochAt | None,
 ) -> bool:
-    """Tell whether a batch's leader epoch is false, as no checksum covers it: `epoch` was that of the batch before it.
+    """Tell whether a batch's leader epoch, which no checksum covers, is false; `epoch` is that of the batch before.
 
-    It is if the batch after it has that one again, and nobody knows of another: after a cut that a crash has undone, an
-    older batch may come after the first one of an epoch.
+    It is false if the next batch has `epoch` again, and `epoch_at` says so too. Else it may be true: if a crash has
+    undone a cut, an older batch may follow the first one of an epoch.
     """
     if epoch_at is None or epoch == NO_EPOCH or epoch_at(header.base_offset) != epoch:
         return False
@@ -224,10 +224,10 @@ def _is_of_false_epoch(
 
 
 def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: int) -> int:
-    """Return where the next whole batch starts, at a position or after it, or the end."""
+    """Return the start of the next whole batch at a position or after it; the end if there is none."""
     while window.end - candidate >= HEADER_BYTES:
         at = window.at(candidate, HEADER_BYTES)
-        # Only a byte that may be the magic of a batch is worth a closer look.
+        # Only a byte that may be the magic of a batch is looked at closely.
         magic_at = window.data.find(MAGIC, at + MAGIC_POSITION)
         if magic_at < 0:
             candidate = window.position + len(window.data) - MAGIC_POSITION
@@ -242,13 +242,13 @@ def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: 
 
 
 def _next_message(window: _Window, candidate: int, end: int, base_offset: int, next_offset: int) -> int:
-    """Return where the next whole entry of an older format starts, in [candidate, end), or end."""
+    """Return the start of the next whole entry of an older format in [candidate, end); end if there is none."""
     highest = {(offset >> 32).to_bytes(4, "big") for offset in (next_offset, base_offset + INT32_MAX)}
     while candidate < end:
         at = window.at(candidate, min(HEADER_BYTES, window.end - candidate))
         found = _MESSAGE.search(window.data, at + legacy.OFFSET_BYTES)
         if found is None:
-            # What begins at the end of the window is looked at in the next one.
+            # An entry that begins at the end of the window is found in the next one.
             after = window.position + len(window.data) - entries.BYTES_MIN + 1
             if window.position + len(window.data) >= window.end:
                 break

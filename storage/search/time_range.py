@@ -115,7 +115,7 @@ def _in_segment(
     log: Log, segment: Segment, _source: Source, window: _Window, effort: _Effort, from_end: bool
 ) -> Found | None:
     size = segment.size  # before the minima: what is published is in them
-    minima = segment.summary.minima.taken()
+    minima = segment.summary.minima.stretches
     limit_bytes = log.config.max_decompressed_bytes
     stretches = minima.below(window.to_ms, size)
     last = len(minima.times) - 1

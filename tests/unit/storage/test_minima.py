@@ -24,11 +24,11 @@ def test_a_stretch_is_left_out_exactly_if_no_batch_in_it_is_older(
             known.note(position, least)
             positions.append((position, least))
             position += size
-        assert len(known.taken().times) <= 8
+        assert len(known.stretches.times) <= 8
         assert Minima.decode(b"?" + known.encode() + b"!", 1, position) == (known, 1 + len(known.encode()))
-    length = known.taken().stretch_bytes
+    length = known.stretches.stretch_bytes
     expected = sorted({at // length for at, least in positions if least < time_ms})
-    assert known.taken().below(time_ms, position) == [
+    assert known.stretches.below(time_ms, position) == [
         Stretch(n, n * length, min((n + 1) * length, position)) for n in expected
     ]
 
@@ -37,18 +37,18 @@ def test_what_is_not_published_is_in_no_stretch() -> None:
     known = Minima()
     for position in (0, STRETCH_BYTES, 2 * STRETCH_BYTES):
         known.note(position, 5)
-    assert known.taken().below(6, STRETCH_BYTES) == [(0, 0, STRETCH_BYTES)]
-    assert known.taken().below(6, STRETCH_BYTES + 1)[1:] == [(1, STRETCH_BYTES, STRETCH_BYTES + 1)]
-    assert known.taken().below(5, STRETCH_BYTES) == []
+    assert known.stretches.below(6, STRETCH_BYTES) == [(0, 0, STRETCH_BYTES)]
+    assert known.stretches.below(6, STRETCH_BYTES + 1)[1:] == [(1, STRETCH_BYTES, STRETCH_BYTES + 1)]
+    assert known.stretches.below(5, STRETCH_BYTES) == []
 
 
 def test_what_is_taken_stays_as_the_log_grows() -> None:
     known = Minima(times=[3] * STRETCHES_MAX)
-    before = known.taken()
+    before = known.stretches
     known.note(STRETCHES_MAX * STRETCH_BYTES, 4)
     assert before.stretch_bytes == STRETCH_BYTES
     assert list(before.times) == [3] * STRETCHES_MAX
-    after = known.taken()
+    after = known.stretches
     assert after.stretch_bytes == 2 * STRETCH_BYTES
     assert list(after.times) == [3] * (STRETCHES_MAX // 2) + [4]
 
@@ -57,7 +57,7 @@ def test_a_last_stretch_without_a_neighbour_keeps_its_minimum() -> None:
     """As where a batch is so large that it passes over the last one that there is room for."""
     known = Minima(times=[3] * (STRETCHES_MAX - 1))
     known.note(STRETCHES_MAX * STRETCH_BYTES, 4)
-    assert list(known.taken().times) == [3] * (STRETCHES_MAX // 2) + [4]
+    assert list(known.stretches.times) == [3] * (STRETCHES_MAX // 2) + [4]
 
 
 @pytest.mark.parametrize(

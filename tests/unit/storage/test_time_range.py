@@ -95,7 +95,7 @@ def test_S46_with_log_append_time_both_clocks_say_the_same(tmp_path: Path) -> No
 
 
 def minimum_of(log: Log) -> int:
-    return min(log.active.summary.minima.taken().times)
+    return min(log.active.summary.minima.stretches.times)
 
 
 def test_of_append_times_the_end_is_the_first_that_came_later(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_little_is_read_of_a_log_in_order_and_of_one_with_stragglers(tmp_path: P
 
 def test_minima_that_nobody_knows_are_found_out_once(tmp_path: Path) -> None:
     log = large_log(tmp_path / "1", range(NOW, NOW + 100))
-    known = log.active.summary.minima.taken().times
+    known = log.active.summary.minima.stretches.times
     log = open_log(crash(log, tmp_path / "crashed"))
     log.active.summary.minima = Minima(
         times=[UNKNOWN] * len(known)
@@ -173,7 +173,7 @@ def test_minima_that_nobody_knows_are_found_out_once(tmp_path: Path) -> None:
     with pytest.raises(TakesLong, match="topic-0: a range of times"):
         between(log, NOW + 10, NOW + 20, RECORD_TIME, WAITING)
     assert between(log, NOW + 10, NOW + 20, RECORD_TIME, PATIENT) == range(20, 40)
-    learned = list(log.active.summary.minima.taken().times)
+    learned = list(log.active.summary.minima.stretches.times)
     # Those before the answer were not looked at, and the last one of an active segment is never settled.
     assert learned.count(UNKNOWN) < 12
     assert learned[-1] == UNKNOWN
@@ -189,7 +189,7 @@ def test_what_is_sealed_and_saved_is_known_to_the_next_start(tmp_path: Path) -> 
     log.close()
     log = open_log(tmp_path / "1", clean=True)
     assert [segment.summary.minima for segment in log.segments] == sealed
-    assert UNKNOWN not in sealed[0].taken().times
+    assert UNKNOWN not in sealed[0].stretches.times
 
 
 def test_who_has_no_time_is_told_so(tmp_path: Path) -> None:
@@ -230,16 +230,16 @@ def test_damage_is_left_out(tmp_path: Path) -> None:
 def test_stretches_that_became_one_answer_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minima, "STRETCHES_MAX", 4)
     log = large_log(tmp_path / "1", [NOW + (n * 37) % 101 for n in range(60)])
-    assert log.active.summary.minima.taken().stretch_bytes > 16_000
+    assert log.active.summary.minima.stretches.stretch_bytes > 16_000
     agrees_with_a_scan(log)
 
 
 def test_what_a_reader_learned_is_lost_and_not_wrong_where_stretches_became_one_meanwhile() -> None:
     grown = Minima(times=[UNKNOWN] * minima.STRETCHES_MAX)
-    taken = grown.taken()
+    stretches = grown.stretches
     grown.note(minima.STRETCHES_MAX * minima.STRETCH_BYTES, 4)
-    taken.times[5] = 7
-    assert grown.taken().times[2] == UNKNOWN
+    stretches.times[5] = 7
+    assert grown.stretches.times[2] == UNKNOWN
 
 
 def test_a_walk_begins_at_the_last_entry_before_a_position(tmp_path: Path) -> None:
