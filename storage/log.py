@@ -288,7 +288,7 @@ class Log:
             self.producers.note(header, base_offset, now_ms)
         if base_offset == segment.base_offset:
             self._roll_times.begin(segment.summary)
-            self.shared.on_begun(self)
+            self.shared.on_first_batch(self)
         if valid.times:
             self.shared.times.keep_appended(
                 segment.identity, position, header, valid.times, base_offset, self.leader_epoch
@@ -520,7 +520,7 @@ class Log:
             except Mismatch as mismatch:  # nothing has been cut yet
                 self.recheck(mismatch.segment, PATIENT)
             except OSError as error:
-                raise ReadFailed(f"{self}: not cut, as it cannot be read: {error}") from error
+                raise ReadFailed(f"{self}: not truncated, as it cannot be read: {error}") from error
             else:
                 return
 

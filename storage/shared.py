@@ -26,7 +26,7 @@ class Shared:
         "_rules",
         "disk",
         "identities",
-        "on_begun",
+        "on_first_batch",
         "open_append_indexes",
         "open_segments",
         "producers",
@@ -47,7 +47,7 @@ class Shared:
         self.times = TimesCache()
         self.tally = Tally()
         # Called by the thread that appends, with a log whose active segment has got its first batch.
-        self.on_begun: Callable[[Any], None] = lambda _: None
+        self.on_first_batch: Callable[[Any], None] = lambda _: None
         self._rules: BatchRules | None = None
         self._moves = itertools.count(1)
         self.start_moves = 0  # changes whenever the start of a log moves
