@@ -297,7 +297,7 @@ def _put_alone(log: Log) -> None:
 def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
     """Finish compaction and deletions, remove other leftovers and sidecars without a log; return what is there."""
     names = _names(folder)
-    if swap.are_in(names):
+    if swap.has_copies(names):
         swap.settle(folder)
         names = _names(folder)
     bases: set[int] = set()
