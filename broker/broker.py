@@ -152,7 +152,7 @@ class Broker:
         for topic in self.topics.all():
             self._look_after(topic)
             self._clean(topic)
-        self.logs.shared.on_begun = self._segment_begun
+        self.logs.shared.on_first_batch = self._segment_begun
         self._retention.hasten(0)
         self.maintenance.start()
         self.cleaners.start()
@@ -173,7 +173,7 @@ class Broker:
     async def _note_begun(self) -> None:
         while self._begun:
             log, begun_ms = self._begun.pop()
-            wait_s = self._seconds_to(self.logs.has_begun(log))
+            wait_s = self._seconds_to(self.logs.note_first_batch(log))
             if wait_s is not None:
                 # Counted from the append: a clock that a test holds may have been moved since.
                 passed_s = (self.clock.monotonic_ms() - begun_ms) / 1000

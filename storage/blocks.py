@@ -1,8 +1,8 @@
-"""The digest of a log's bytes, block by block, and which blocks have been verified against it.
+"""The checksum of each block of a log, and which blocks have been verified.
 
-Owns the size of a block, its CRC-32C as a log grows, and the verdict whether what is on the disk now is what was once
-written. It covers every byte, those too that no batch's checksum does: offsets, lengths, leader epochs. Knows nothing
-of batches, or of what is done about a block that is not what it was.
+Owns the size of a block, its CRC-32C as a log grows, and the check whether a file still has the bytes that were
+written. The checksums cover every byte, also those that no batch's checksum covers: offsets, lengths and leader
+epochs. Knows nothing of batches, or of what happens to a bad block.
 """
 
 import sys
@@ -18,21 +18,21 @@ from tidelog.storage.files import File
 from tidelog.storage.sources import PATIENT, Source
 
 BLOCK_BYTES: Final = 1 << 16
-# What the event loop verifies by itself, where it is in memory: some ten microseconds a block.
+# How many blocks in memory the event loop verifies at once: some ten microseconds each.
 INLINE_BLOCKS: Final = 4
 _READ_BLOCKS: Final = 16
-_HOLD_LOCK: Final = 0  # the third argument of crc32c: to give Python's lock away would cost more than it wins
+_HOLD_LOCK: Final = 0  # the third argument of crc32c: releasing the GIL would cost more than it gains
 DIGEST_BYTES: Final = 4
 _digest_at = Struct(">I").unpack_from
 
 
 def count_of(size: int) -> int:
-    """Return how many blocks a log of a size in bytes has; the last may be partial."""
+    """Return how many blocks a log of this size has; the last may be partial."""
     return -(-size // BLOCK_BYTES)
 
 
 def are_right(digests: bytes, position: int, data: Buffer) -> bool:
-    """Tell whether bytes from the beginning of a block on, to the end of one or of the log, are what they were."""
+    """Tell whether bytes match the digests. They begin with a block, and end with a block or the log."""
     first = position // BLOCK_BYTES
     parts = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
     return all(
@@ -42,15 +42,15 @@ def are_right(digests: bytes, position: int, data: Buffer) -> bool:
 
 
 class Digests:
-    """The digests of a log that grows: whole blocks, and the one that is begun.
+    """The digests of a growing log: those of whole blocks, and `running`, that of the last one.
 
-    Whoever appends adds `crc32c(data, running)` by itself where the data fit before `block_end`, or calls `add`.
+    For speed, an append whose data end before `block_end` sets `running` to `crc32c(data, running)`; others call `add`.
     """
 
     __slots__ = ("_whole", "block_end", "running")
 
     def __init__(self, encoded: bytes = b"") -> None:
-        """Go on from what `encode` returned."""
+        """Continue from what `encode` returned."""
         self._whole = array("I", encoded)
         if sys.byteorder == "little":
             self._whole.byteswap()
@@ -58,7 +58,7 @@ class Digests:
         self.running = self._whole.pop() if self._whole else 0
 
     def encode(self, size: int) -> bytes:
-        """Return the digests of a log of that size, a uint32 each, big-endian."""
+        """Return the digests of a log of this size, a uint32 each, big-endian."""
         digests = array("I", self._whole)
         if size:
             digests.append(self.running)
@@ -67,7 +67,7 @@ class Digests:
         return digests.tobytes()
 
     def add(self, data: Buffer, position: int) -> None:
-        """Go on with what was written at a position, the end of what was added before."""
+        """Add what was written at a position, the end of what was added before."""
         rest = memoryview(data)
         while rest:
             if position == self.block_end:
@@ -80,11 +80,11 @@ class Digests:
             rest = rest[len(part) :]
 
     def add_from(self, file: File, position: int, end: int) -> None:
-        """Go on with what a file holds from a position on."""
+        """Add the bytes of a file from a position on."""
         while position < end:
             data = file.pread(min(_READ_BLOCKS * BLOCK_BYTES, end - position), position)
             if not data:
-                return  # The file was cut; the next read of it will find out.
+                return  # The file is too short; the next read of it will find that.
             self.add(data, position)
             position += len(data)
 
@@ -98,15 +98,15 @@ class Digests:
 
 
 class Unverified:
-    """The blocks of a log that were there when it was loaded, and which of them have been verified since.
+    """The blocks that a log had when it was loaded, and which of them have been verified since.
 
-    For any thread: two that verify a block at once find the same.
+    For any thread: two threads that verify a block at once find the same.
     """
 
     __slots__ = ("_digests", "_seen", "end", "next_offset")
 
     def __init__(self, digests: bytes, end: int, next_offset: int) -> None:
-        """Expect blocks up to a position, the last one partial; the offset after it is for a check of the segment."""
+        """Expect blocks up to position `end`, the last one partial; `next_offset` is the offset of that position."""
         self._digests = digests
         self._seen = bytearray(count_of(end))
         self.end = end
@@ -123,10 +123,9 @@ class Unverified:
         return self._seen.find(0) < 0
 
     def verify(self, file: File, start: int, end: int, source: Source) -> bool:
-        """Tell whether the blocks of a range are what they were; those that were once verified are not looked at again.
+        """Tell whether the blocks of a range match their digests; each is verified once. Without digests, return False.
 
-        Without digests nobody can tell, and the answer is no.
-        Raise NotInMemory if that would wait for the disk, or take long, and the source does not.
+        Raise NotInMemory if that would wait for the disk or take long, and the source does not wait.
         """
         if not self._digests:
             return False
@@ -144,7 +143,7 @@ class Unverified:
         return True
 
     def mismatches(self, file: File) -> set[int]:
-        """Return the numbers of all blocks that are not what they were; none without digests."""
+        """Return the numbers of all blocks that do not match their digests; none without digests."""
         if not self._digests:
             return set()
         return {number for number in range(len(self._seen)) if not self._is_right(file, number, PATIENT)}
@@ -152,7 +151,7 @@ class Unverified:
     def _is_right(self, file: File, number: int, source: Source) -> bool:
         position = number * BLOCK_BYTES
         count = min(BLOCK_BYTES, self.end - position)
-        # Not `source.read`: what the event loop has read before has to stay good.
+        # Not `source.read`: it would overwrite the event loop's scratch buffer, which may be in use.
         data = file.pread(count, position) if source.waiting else file.read_nowait(count, position)
         if data is None:
             raise NotInMemory(f"{file.path}@{position}")

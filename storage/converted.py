@@ -1,12 +1,13 @@
-"""Reading a log in an older format than it is stored in.
+"""Reads a log in an older record format than it is stored in.
 
-Owns the way from an offset to the entries that a reader of an older format takes, in steps of a bounded time, and with
-a bounded part of the log in memory. Knows nothing of requests. Invariant: what is returned are whole entries, in their
-order, from the one that holds the offset on; what such a reader can take already passes byte for byte.
+Works in steps of bounded time, with a bounded part of the log in memory. Knows nothing of requests. Invariant: the
+result is whole entries, in order, from the one that holds the offset on. Entries that the reader understands are
+returned byte for byte.
 
-An entry that is converted is read, decompressed and converted piece by piece, from its beginning each time that an
-answer begins within it: nothing is kept for the next one. What is read over again is max.decompressed.bytes at most and
-takes the time in which some megabytes are converted; so a compressed entry gives as much as that at once, if it can.
+An entry that needs conversion is read, decompressed and converted piece by piece. If an answer begins within an entry,
+that starts again at the entry's beginning: nothing is kept between answers. This repeats the work for at most
+max.decompressed.bytes, about as long as it takes to convert some megabytes. So one answer takes as many megabytes of a
+compressed entry, if it has room.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +22,10 @@ from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
 
-# What is read of the log at once.
+# How much of the log is read at once.
 READ_BYTES: Final = 256 << 10
-# What is converted in one step, and of one partition for an answer, as it is before it is compressed: some
-# milliseconds, and about 200 ms, where records are small.
+# How much is converted in one step, and of one partition for one answer, before compression. With small records that
+# takes some milliseconds, and about 200 ms.
 STEP_BYTES: Final = 64 << 10
 CONTENT_BYTES_MAX: Final = 4 << 20
 
@@ -32,12 +33,12 @@ CONTENT_BYTES_MAX: Final = 4 << 20
 def steps(
     log: Log, offset: int, magic: int, max_bytes: int, at_least_one: bool
 ) -> Iterator[bytearray | FileSlice]:
-    """Read entries of formats up to `magic`, at most `max_bytes`, from an offset on; nothing at the end of the log.
+    """Yield entries of formats up to `magic` from an offset on, `max_bytes` in all; nothing at the end of the log.
 
-    Each step yields what it has come to, which may be nothing. The first entry is given whatever its size with
-    `at_least_one`; a large one that passes is given as a slice, alone. Of what leaves nothing in that format, as
-    markers do, nothing is given, and what follows is. Waits for the disk. StorageError is raised as by `Log.read`,
-    RecordsError where the first entry has no place in that format.
+    Each step yields what it has converted, which may be empty. With `at_least_one`, the first entry is returned
+    whatever its size. A large entry that needs no conversion is yielded as a slice, alone. Entries without a form in
+    the older format, such as markers, are left out. Waits for the disk. Raise StorageError as `Log.read` does, and
+    RecordsError if the first entry cannot be converted.
     """
     made = bytearray()
     is_empty = True
@@ -53,7 +54,7 @@ def steps(
                     return
                 break
             if size > left:
-                # What is not compressed need not be given, and converted again, as it was converted.
+                # Of an uncompressed piece, take the messages that fit.
                 fitting = message_set.whole_bytes(data, left)
                 if fitting:
                     made += memoryview(data)[:fitting]
@@ -73,18 +74,18 @@ def steps(
     except (RecordsError, StorageError):
         if is_empty:
             raise
-        # What is there already is given; the next read begins with what is wrong.
+        # Return what was converted before; the next read begins with the error.
     yield made
 
 
 def _pieces(log: Log, offset: int, magic: int) -> Iterator[tuple[Buffer | FileSlice, int]]:
-    """Yield pieces of what is given, and what of each was converted; a slice where a large entry passes."""
+    """Yield pieces of the answer, each with how many bytes were converted for it; a slice for a large entry."""
     limit_bytes = log.config.max_decompressed_bytes
     while True:
         found = log.read(offset, READ_BYTES, True, PATIENT)
         if not found.length:
             return
-        # More is one entry, the first.
+        # More than that is one large entry, the first.
         data = found.read() if found.length <= READ_BYTES else found.first(READ_BYTES).read()
         for position, header in _headers(log, offset, data):
             end = position + header.size_bytes
@@ -107,7 +108,7 @@ def _pieces(log: Log, offset: int, magic: int) -> Iterator[tuple[Buffer | FileSl
 
 
 def _headers(log: Log, offset: int, data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the position and the header of each entry whose beginning is in data."""
+    """Yield the position and the header of each entry that begins in `data`."""
     position = 0
     while len(data) - position >= entries.HEAD_BYTES or (
         len(data) - position >= entries.BYTES_MIN and data[position + MAGIC_POSITION] < 2
@@ -120,6 +121,6 @@ def _headers(log: Log, offset: int, data: Buffer) -> Iterator[tuple[int, BatchHe
 
 
 def _read(found: FileSlice, start: int, stop: int) -> Iterable[Buffer]:
-    """Read an entry that is larger than what is in memory of it."""
+    """Yield part of an entry that is only partly in memory."""
     for at in range(start, stop, READ_BYTES):
         yield found.after(at).first(min(READ_BYTES, stop - at)).read()

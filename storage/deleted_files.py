@@ -1,7 +1,7 @@
-"""The files of segments that are deleted: renamed first, removed when their readers have had time to finish.
+"""The files of deleted segments: renamed first, and removed after a delay in which readers can finish.
 
-Owns the order in which both are done, and the wait between them. Knows nothing of why a segment goes. One thread at a
-time: a log's maintenance.
+Owns the order of renames and removals, and the delay. Knows nothing of why a segment is deleted. For one thread at a
+time, which maintains the log.
 """
 
 from collections import deque
@@ -13,31 +13,31 @@ from tidelog.storage.layout import SUFFIXES
 from tidelog.storage.segment import Segment
 
 DELETED = ".deleted"
-# How many files are removed at once: a few milliseconds.
+# How many files are removed in one call: a few milliseconds.
 REMOVED_AT_ONCE = 100
 
 
 class DeletedFiles:
-    """Files of one log that are renamed, or are to be, and when they are to be removed."""
+    """The deleted files of one log."""
 
     __slots__ = ("_are_names_synced", "_due", "_unmarked", "folder")
 
     def __init__(self, folder: Path) -> None:
-        """Wait for nothing yet."""
+        """Begin without any."""
         self.folder = folder
         self._unmarked: deque[tuple[int, Path]] = deque()
         self._due: list[tuple[int, Path]] = []
         self._are_names_synced = True
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return how many are not removed yet."""
         return len(self._unmarked) + len(self._due)
 
     def mark(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Rename the files of segments, after those that could not be renamed; readers that have them open go on.
+        """Rename the files of segments, to be removed at `due_ms`; readers that have them open go on.
 
-        Those of a newer segment go only when those of all older ones are gone: else a crash might bring these back,
-        with a gap between them and the rest.
+        Files are renamed from the oldest on, after any that an earlier call could not rename. A crash must not bring
+        back an older segment than one that is gone: the log would have a gap.
         """
         self._unmarked += [(due_ms, path) for path in _paths(segments)]
         self._rename()
@@ -52,14 +52,11 @@ class DeletedFiles:
             self._due.append((due_ms, deleted))
 
     def next_due_ms(self) -> int | None:
-        """Return when the next file is to be removed, None if there is none."""
+        """Return when the next file is due to be removed, None without files."""
         return min((due_ms for due_ms, _ in (*self._unmarked, *self._due)), default=None)
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove some of the files whose time has come; on disk, all have been renamed by then.
-
-        Else a crash might bring back older segments than those that are gone, with a gap between them and the rest.
-        """
+        """Remove some of the files that are due, after all renames are durable (see `mark`)."""
         self._rename()
         due = [entry for entry in self._due if entry[0] <= now_ms][:REMOVED_AT_ONCE]
         if not due:
@@ -73,7 +70,7 @@ class DeletedFiles:
         self._due = [entry for entry in self._due if entry not in removed]
 
     def remove_now(self, segments: Iterable[Segment]) -> None:
-        """Remove the files of segments at once, the newest segment first."""
+        """Remove the files of segments without a delay, the newest segment first."""
         for path in reversed(list(_paths(segments))):
             files.remove(path)
 

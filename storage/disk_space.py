@@ -1,9 +1,8 @@
-"""Whether the disk of the data folder is full, said once when it begins and once when it is over, and whether it fails.
+"""Whether the data folder's disk is full, and whether it has failed.
 
-Owns these states, and what tells the next start of the second (`boot-id`). Full begins with an error that says so,
-whatever was being written; it is over when a file of some size can be written again, which is tried while it lasts. Any
-other error of a write, or of a sync, is for good: what was written before may be gone, so the next start takes nothing
-for granted. Knows nothing of what was refused.
+A full disk is logged once when a write fails, and once when it has space again, which `look` tries with a small file.
+Any other error of a write or a sync may have lost earlier writes: the file `boot-id` is removed, so that the next start
+verifies what was not flushed. Knows nothing of what was written.
 """
 
 import logging
@@ -15,7 +14,7 @@ from tidelog.storage import files, layout
 from tidelog.storage.errors import OnError
 from tidelog.storage.troubles import Troubles
 
-# Ends in .tmp: a start removes what a crash left of it.
+# Ends in .tmp, so that the next start removes it after a crash.
 PROBE = "space.tmp"
 PROBE_BYTES = 256 * 1024
 
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_passing(error: OSError) -> bool:
-    """Tell whether what a disk was asked for may succeed later: there was no space, or no descriptor."""
+    """Tell whether the operation may succeed later: the disk was full, or descriptors or memory ran out."""
     return not isinstance(error, files.SyncFailed) and error.errno in (*files.FULL, *files.SHORTAGES)
 
 
@@ -31,16 +30,16 @@ class DiskSpace:
     """The disk of a data folder. For any thread; `look` for one."""
 
     def __init__(self, folder: Path) -> None:
-        """Take it that there is some space."""
+        """Assume that the disk has space."""
         self.folder = folder
         self.is_full = False
         self.is_trusted = True
-        self._is_forgotten = False  # what tells the next start that nothing was refused
+        self._is_forgotten = False  # whether `boot-id` has been removed
         self._troubles = Troubles()
         self._lock = threading.Lock()
 
     def refused(self, error: BaseException) -> None:
-        """Take note of an error of a write, whatever it says."""
+        """Record the error of a failed write."""
         if not isinstance(error, OSError):
             return
         if not is_passing(error):
@@ -51,29 +50,32 @@ class DiskSpace:
             )
 
     def may_refuse(self, what: str, where: object) -> OnError[OSError]:
-        """Go on where something that can be made again could not be written, and say so in the log."""
+        """Return a context that logs a failed write and goes on, for files that can be rebuilt."""
         return OnError(OSError, partial(self._go_on_without, what, where))
 
     def _go_on_without(self, what: str, where: object, error: OSError) -> None:
-        if not is_passing(error):  # Where only space is missing, what has to be written will tell.
+        if not is_passing(error):  # If the disk is full, the next write that must succeed reports that.
             self.distrust()
         _log.warning("not written what=%s at=%s error=%r", what, where, str(error))
 
     def trust(self) -> bool:
-        """Let the next start take what was written for granted, if this may; tell whether it does. OSError."""
+        """Write `boot-id`, unless the disk has failed: the next start then believes unflushed data. Raise OSError.
+
+        Return whether it was written.
+        """
         with self._lock:
             if self.is_trusted:
                 layout.save_boot(self.folder)
             return self.is_trusted
 
     def distrust(self) -> None:
-        """Let the next start take nothing that was written for granted."""
+        """Remove `boot-id`: the next start then verifies what was not flushed."""
         with self._lock:
             self.is_trusted = False
         self._forget()
 
     def _forget(self) -> None:
-        """Have no start find what says that memory is to be believed; tried until it is done."""
+        """Remove `boot-id`, if the disk has failed and that was not done yet."""
         if self.is_trusted or self._is_forgotten:
             return
         boot = self.folder / layout.BOOT
@@ -83,7 +85,7 @@ class DiskSpace:
             if self._troubles.begin(boot, str(error)):
                 _log.error(
                     "not removed file=%s error=%r: remove it before the next start, "
-                    "which takes for granted what the disk may have lost",
+                    "which would otherwise believe data that the disk may have lost",
                     boot,
                     str(error),
                 )
@@ -93,7 +95,7 @@ class DiskSpace:
             _log.info("removed after all file=%s", boot)
 
     def look(self) -> None:
-        """See whether it is over."""
+        """Try whether a full disk has space again."""
         self._forget()
         if not self.is_full:
             return

@@ -1,8 +1,7 @@
-"""The few exceptions of this room.
+"""The exceptions of storage.
 
-Owns what can be wrong with a log or its folder. Knows no error code of the protocol: the broker maps each class
-to one. That a segment is not what its summary says is for `segment` to tell (`Mismatch`). Every message says what is
-wrong, where, and what to do.
+The broker maps each class to an error code of the protocol. `segment` has one more, `Mismatch`. Every message says what
+is wrong, where, and what to do.
 """
 
 from collections.abc import Callable
@@ -13,21 +12,21 @@ E = TypeVar("E", bound=BaseException)
 
 
 def without_frames(error: E) -> E:
-    """Return an error that is to be kept, without traceback, cause and context.
+    """Strip an error of traceback, cause and context, so that it can be stored; return it.
 
-    These keep the frames that the error passed, with all their variables: a log, the bytes of a request, and as a rule
-    the error itself, in a cycle that only the collector frees. Raise another error for it later, not this one.
+    These keep the frames that the error passed, with their variables: a log, the bytes of a request, and usually the
+    error itself, in a cycle that only the collector frees. To raise it later, raise a new error.
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 class OnError(Generic[E]):
-    """Handle the errors of some types that a block raises: `with OnError(OSError, handle): ...`.
+    """Handle errors of some types that a block raises: `with OnError(OSError, handle): ...`.
 
-    `handle` raises another error; where it returns, the block counts as done. A generator under `contextmanager` would
-    keep each error in a cycle with its frames, which only the collector frees: from Python 3.13 on the generator's
-    frame refers to the frame of its caller, which holds the error.
+    `handle` may raise another error; if it returns, the error is suppressed. Not a `contextmanager`: from Python 3.13
+    on, its generator's frame refers to the caller's frame, which holds the error, in a cycle that only the collector
+    frees.
     """
 
     __slots__ = ("_handle", "_types")
@@ -49,11 +48,11 @@ class OnError(Generic[E]):
 
 
 class StorageError(Exception):
-    """Anything that the log on disk cannot do for its caller."""
+    """An operation on a log or a data folder failed."""
 
 
 class NotInMemory(Exception):
-    """What was to be read without waiting is on the disk; no error, but a reason to read it on another thread."""
+    """The bytes are not in memory: read them on a thread that may wait for the disk. Not an error."""
 
 
 class OffsetOutOfRange(StorageError):
@@ -65,31 +64,31 @@ class LogOffline(StorageError):
 
 
 class LogDeleted(LogOffline):
-    """The log's topic was deleted; what was written to it nobody will read."""
+    """The log's topic was deleted."""
 
 
 class FlushPostponed(StorageError):
-    """A flush could not begin for want of descriptors or memory: nothing is lost, and the next one may succeed."""
+    """A flush could not begin as descriptors or memory ran out: nothing is lost, and the next one may succeed."""
 
 
 class CorruptLog(StorageError):
-    """The bytes asked for are damaged; the rest of the log is served."""
+    """The requested bytes are damaged; the rest of the log is served."""
 
 
 class ReadFailed(StorageError):
-    """The disk did not give the bytes asked for; nothing is known to be lost."""
+    """The requested bytes could not be read; nothing is known to be lost."""
 
 
 class OutOfOrderSequence(StorageError):
-    """An idempotent producer skipped a sequence number, or sent again one too old to be remembered."""
+    """An idempotent producer skipped a sequence number, or repeated one that is no longer remembered."""
 
 
 class InvalidProducerEpoch(StorageError):
-    """A producer with a newer epoch has taken this producer id over."""
+    """A producer with a newer epoch has taken over this producer id."""
 
 
 class FormatNotServed(StorageError):
-    """A reader of an older message format asked for what is not to be converted to it."""
+    """The reader needs an older record format, and the topic does not allow the conversion."""
 
 
 class DataDirLocked(StorageError):
@@ -97,8 +96,8 @@ class DataDirLocked(StorageError):
 
 
 class ForeignDataDir(StorageError):
-    """The folder holds something that is not this broker's data."""
+    """The folder is not a data folder of this broker, or cannot be used as one."""
 
 
 class TakesLong(Exception):
-    """What is asked for takes more than some milliseconds, which its caller has not got; no error, as NotInMemory."""
+    """The operation takes more than some milliseconds: run it on another thread. Not an error."""

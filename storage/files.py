@@ -1,10 +1,10 @@
 """Every call into the operating system's files, and nothing else.
 
-Owns descriptors, names and durability: what is written by whom is the caller's affair. The other modules reach
-files through this one only (`files.File(...)`, not the bare name), so that a test can put another disk in its place.
+Owns descriptors, names and durability. Knows nothing of what is written. Other modules reach files only through this
+one (as `files.File(...)`, not by the bare name), so that a test can replace the disk.
 
-A `File` is positional (`pread`, `pwrite`): any number of readers share one with its writer. It is closed when
-its last reference goes, so a file that is deleted while it is being read is read to its end.
+A `File` is positional (`pread`, `pwrite`): its writer and any number of readers share it. It closes with its last
+reference, so a reader reads a deleted file to its end.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ _PAGE_BYTES = mmap.PAGESIZE
 
 _NO_FILE: Final = Path(os.devnull)
 
-# The longest that there is (HZ=100).
+# The longest tick of a Linux kernel (HZ=100).
 _TICK_MS: Final = 10
-# The disk, or the share of it that the user has, is full.
+# The disk is full, or the user's quota is used up.
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# What keeps a file from being opened, and is no fault of a disk.
+# Errors of opening a file that say nothing about the disk.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Shortage(OSError):
-    """A file could not be opened for want of descriptors or memory: nothing was done, and later it may work."""
+    """A file could not be opened as descriptors or memory ran out: nothing was done, and later it may work."""
 
 
 class Irregular(OSError):
@@ -45,14 +45,11 @@ class Irregular(OSError):
 
 
 class SyncFailed(OSError):
-    """What a sync was to put on disk may be gone, whatever the next one says, and whatever kept it from there."""
+    """A sync failed, for whatever reason: its data may be lost even if the next sync succeeds."""
 
 
 def _refuse_irregular(path: Path) -> None:
-    """Raise Irregular for a pipe, a socket or a device: to open or read one may take for ever, or do something.
-
-    A link to a regular file is as good as the file.
-    """
+    """Raise Irregular for a pipe, a socket or a device: to open or read one may block or have side effects."""
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
         if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
@@ -76,7 +73,7 @@ class File:
     __slots__ = ("_fd", "_nowait_flags", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """Open for reading and writing, or for reading only; `create` makes it if it is missing."""
+        """Open for reading and writing, or for reading only; `create` creates a missing file."""
         self._fd = -1
         flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd = _open(path, flags | (os.O_CREAT if create else 0))
@@ -118,12 +115,12 @@ class File:
         return b"".join(parts)
 
     def read_nowait(self, count: int, position: int) -> Readable | None:
-        """Read bytes that are there, or return None if that would wait for the disk."""
+        """Read bytes that exist, or return None if that would wait for the disk."""
         buffer = bytearray(count)
         return buffer if self.fill_nowait(buffer, position) else None
 
     def fill_nowait(self, buffer: bytearray | memoryview, position: int) -> bool:
-        """Fill a buffer from the file; return whether all that was in memory."""
+        """Fill a buffer from the file; return False if that would wait for the disk."""
         try:
             return os.preadv(self._fd, [buffer], position, self._nowait_flags) == len(buffer)
         except BlockingIOError:
@@ -136,14 +133,14 @@ class File:
             return self.fill_nowait(buffer, position)
 
     def sync(self) -> None:
-        """Return once every byte written so far, and the size, are on disk."""
+        """Put every byte written so far, and the size, on disk."""
         os.fdatasync(self._fd)
 
     def forget_clean(self, position: int) -> None:
-        """Have what is in memory from a position on read from the disk again, but for what is still to be written.
+        """Drop the clean cached pages from a position on, so that reads come from the disk.
 
-        After a failed sync the system keeps pages as if they had been written: what is read would not be there. It
-        drops whole pages only, so the one in which the position lies is among them.
+        After a failed sync the system marks unwritten pages as clean, so a read would show data that the disk lacks.
+        Only whole pages can be dropped; the page of the position is one of them.
         """
         os.posix_fadvise(self._fd, position - position % _PAGE_BYTES, 0, os.POSIX_FADV_DONTNEED)
 
@@ -161,25 +158,22 @@ _WRITES: Final = {(File, "append"): File.append, (File, "write_at"): File.write_
 
 
 def refuse_writes(refused: bool) -> None:
-    """Have files refuse what is written to them from now on as on a full disk, or take it again: for who tests that.
-
-    What is written costs the same as long as nobody asks for it.
-    """
+    """Let all writes fail as on a full disk, or succeed again. For tests; costs other writes nothing."""
     for (owner, name), write in _WRITES.items():
         setattr(owner, name, _refuse if refused else write)
     globals()["_write_all"] = _refuse if refused else _write
 
 
 class ColdFile(File):
-    """A file whose reads come from the disk, whatever is in memory of it, and leave nothing there.
+    """A file that is read from the disk past the page cache.
 
-    Where the file system has no such reads, what is in memory is taken from there, and the rest is dropped again.
+    Without O_DIRECT, cached pages are read from memory, and pages that a read brought in are dropped again.
     """
 
     __slots__ = ("_is_direct", "_room")
 
     def __init__(self, path: Path, count_max: int) -> None:
-        """Open it to read; at most so many bytes at once, from positions that are multiples of a page."""
+        """Open for reads of at most `count_max` bytes, from positions that are multiples of a page."""
         super().__init__(path, read_only=True)
         self._room = mmap.mmap(-1, count_max)
         self._is_direct = True
@@ -209,12 +203,12 @@ class ColdFile(File):
 
 
 class FileSlice:
-    """Bytes of a file that have been published and do not change; its length is known without reading them."""
+    """A range of published bytes of a file, which do not change. Its length is known without reading."""
 
     __slots__ = ("data", "file", "length", "position")
 
     def __init__(self, file: File, position: int, length: int, data: bytes | None = None) -> None:
-        """Name `length` bytes of `file` from `position`; `data` are these bytes, where they are known already."""
+        """Name `length` bytes of `file` from `position`; `data` has these bytes if they were read already."""
         self.file = file
         self.position = position
         self.length = length
@@ -229,7 +223,7 @@ class FileSlice:
         return FileSlice(self.file, self.position, count)
 
     def after(self, count: int) -> "FileSlice":
-        """Return what is left after the first `count` bytes."""
+        """Return the slice without its first `count` bytes."""
         return FileSlice(self.file, self.position + count, self.length - count)
 
     def read(self) -> Readable:
@@ -240,14 +234,14 @@ class FileSlice:
             raise ReadFailed(f"{self.file.path}@{self.position}: {error}") from error
 
     def read_nowait(self) -> Readable | None:
-        """Return the bytes if they are in memory, else None."""
+        """Return the bytes, or None if that would wait for the disk."""
         try:
             return self.data or self.file.read_nowait(self.length, self.position)
         except OSError as error:
             raise ReadFailed(f"{self.file.path}@{self.position}: {error}") from error
 
 
-# What a read at the end of a log returns; it needs no file of that log to be opened.
+# What a read at the end of a log returns, without opening one of its files.
 NOTHING = FileSlice(File(_NO_FILE), 0, 0)
 
 
@@ -257,7 +251,7 @@ def real(path: Path) -> Path:
 
 
 class Entry(NamedTuple):
-    """A name in a folder; the size of a folder means nothing."""
+    """A name in a folder."""
 
     name: str
     is_folder: bool
@@ -270,7 +264,7 @@ def list_folder(path: Path) -> list[Entry]:
 
 
 def list_typed(path: Path) -> list[tuple[Entry, bool]]:
-    """Return the entries of a folder, by name, each with whether it is a regular file, a folder, or a link to one."""
+    """Return the entries of a folder, by name, each with True for a regular file, a folder, or a link to one."""
     with os.scandir(path) as entries:
         return sorted(
             (Entry(entry.name, entry.is_dir(follow_symlinks=False)), entry.is_file() or entry.is_dir())
@@ -295,14 +289,14 @@ def status(path: Path) -> Status | None:
 
 
 _PART_BYTES = 65536
-# The tables of the system that are held open are shorter.
+# More than the longest `SystemTable`.
 _TABLE_BYTES = 8192
 
 
 def latest_ms(modified_ms: int) -> int:
-    """Return the latest moment, in ms, at which a file can have been changed that says so of itself.
+    """Return the latest time at which a file with this modification time can have been changed.
 
-    The system stamps files by its tick, some milliseconds behind the clock; some file systems keep whole seconds.
+    The system stamps files by its tick, which lags the clock by milliseconds; some file systems keep whole seconds.
     """
     return modified_ms + (_TICK_MS if modified_ms % 1000 else 1000)
 
@@ -328,7 +322,7 @@ def load(path: Path) -> bytes | None:
 
 
 def boot_id() -> bytes | None:
-    """Return what the system is known by until it is started again; None if it does not tell."""
+    """Return the id of the system's current boot, None if it has none."""
     return load(Path("/proc/sys/kernel/random/boot_id"))
 
 
@@ -359,7 +353,7 @@ def create_all(paths: Sequence[Path]) -> None:
 
 
 def write(path: Path, data: Readable) -> None:
-    """Overwrite a file in place; after a crash it may be torn, so only for what shows it and can be made again."""
+    """Overwrite a file in place. A crash may tear it, so its content must show that, and be possible to rebuild."""
     fd = _open(path, os.O_WRONLY | os.O_CREAT)
     try:
         _write_all(fd, data)
@@ -370,7 +364,7 @@ def write(path: Path, data: Readable) -> None:
 
 
 def temporary_of(path: Path) -> Path:
-    """Return the file that is written before it replaces another."""
+    """Return the path under which a file's replacement is written."""
     return path.with_name(path.name + ".tmp")
 
 
@@ -382,7 +376,7 @@ def write_atomically(path: Path, data: Readable) -> None:
 
 
 def write_aside(path: Path, data: Readable, *, durably: bool = False) -> None:
-    """Write what is to replace a file beside it; once that is on disk, `put_in_place` may."""
+    """Write a file's replacement beside it; once that is on disk, `put_in_place` may replace the file."""
     _refuse_irregular(temporary_of(path))
     with open(temporary_of(path), "wb", buffering=0) as file:
         _write_all(file.fileno(), data)
@@ -391,7 +385,7 @@ def write_aside(path: Path, data: Readable, *, durably: bool = False) -> None:
 
 
 def put_in_place(path: Path) -> None:
-    """Replace a file by what was written beside it."""
+    """Replace a file by what `write_aside` wrote."""
     os.replace(temporary_of(path), path)
 
 
@@ -405,7 +399,7 @@ _write_all: Callable[[int, Readable], None] = _write
 
 
 def sync(path: Path) -> None:
-    """Return once a file's content is on disk; a missing file has none."""
+    """Put a file's content on disk; a missing file is no error."""
     try:
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -417,7 +411,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Return once the names in a folder are on disk."""
+    """Put the names in a folder on disk."""
     fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -425,89 +419,89 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-# File systems that take note of writes that were lost, by what Linux calls them (statfs(2)): ext4, XFS, btrfs, F2FS,
-# tmpfs. Others give it to a file system below, as overlayfs does, or do not hear of it at all, as some of FUSE do not.
-_TELLING: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
-# Linux has told since then (5.8).
-_TOLD_SINCE: Final = (5, 8)
+# The types (statfs(2)) of file systems whose `syncfs` reports lost writes: ext4, XFS, btrfs, F2FS, tmpfs. Others leave
+# writes to a file system below, as overlayfs does, or never learn of the error, as some FUSE file systems.
+_REPORTING: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
+# The Linux version from which on `syncfs` reports them.
+_REPORTING_SINCE: Final = (5, 8)
 
 
 class FileSystem:
-    """The file system that a folder is on; `device` is its number, as in `stat`."""
+    """The file system of a folder; `device` is its number, as in `stat`."""
 
     __slots__ = ("_fd", "_libc", "device")
 
     def __init__(self, folder: Path) -> None:
-        """Hold the folder open: `sync` reports errors of writes from now on."""
+        """Open the folder and keep it open: `sync` reports lost writes since then."""
         self._fd = -1
         self._libc: Any = None
         self._fd = _open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self.device = os.fstat(self._fd).st_dev
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        """Let the folder go."""
+        """Close the folder."""
         if self._fd >= 0:
             close(self._fd)
 
-    def tells_errors(self) -> bool:
-        """Tell whether `sync` proves anything: that it fails where something was not written. OSError, ImportError."""
+    def reports_errors(self) -> bool:
+        """Tell whether `sync` fails if writes were lost. Raise OSError or ImportError."""
         import ctypes
 
         release = os.uname().release.split(".")
-        if tuple(int("".join(takewhile(str.isdigit, part)) or 0) for part in release[:2]) < _TOLD_SINCE:
+        if tuple(int("".join(takewhile(str.isdigit, part)) or 0) for part in release[:2]) < _REPORTING_SINCE:
             return False
-        told = ctypes.create_string_buffer(512)  # a `struct statfs`, which begins with the type
-        self._call("fstatfs", told)
-        return ctypes.c_long.from_buffer(told).value & 0xFFFFFFFF in _TELLING
+        status = ctypes.create_string_buffer(512)  # a `struct statfs`, which begins with the type
+        self._call("fstatfs", status)
+        return ctypes.c_long.from_buffer(status).value & 0xFFFFFFFF in _REPORTING
 
     def sync(self) -> None:
-        """Return once everything that has been written to it, by anybody, is on disk. OSError, ImportError."""
+        """Put everything on disk that any process has written to the file system. Raise OSError or ImportError."""
         self._call("syncfs")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Do what Python's os does not have."""
-        # Imported here, because it takes a hundredth of the start of what never needs it.
+        """Make a system call that Python's os lacks."""
+        # Imported here: the import takes a hundredth of the start of a command that does not need it.
         import ctypes
 
         if self._libc is None:
             self._libc = ctypes.CDLL(None, use_errno=True)
         while getattr(self._libc, name)(self._fd, *arguments) != 0:
             number = ctypes.get_errno()
-            if number != errno.EINTR:  # A signal says nothing of the disk; Python's os goes on by itself.
+            if number != errno.EINTR:  # A signal came; Python's os retries by itself.
                 raise OSError(number, os.strerror(number))
 
 
 class SystemTable:
-    """A table of the system, in /proc, held open: reading it takes no descriptor."""
+    """A file in /proc that is kept open, so that reading it takes no descriptor."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: Path) -> None:
-        """Open it; raises OSError."""
+        """Open it. Raise OSError."""
         self._fd = -1
         self._fd = _open(path, os.O_RDONLY)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        """Let it go."""
+        """Close it."""
         if self._fd >= 0:
             close(self._fd)
 
     def read(self) -> bytes:
-        """Return what it says now."""
+        """Return its current content."""
         return os.pread(self._fd, _TABLE_BYTES, 0)
 
 
 class DirtyMemory:
-    """How much the system has still to write, to all disks together."""
+    """How much memory the system still has to write to all disks together."""
 
     __slots__ = ("_meminfo",)
 
     def __init__(self) -> None:
-        """Hold the system's table open."""
+        """Open the system's table. Raise OSError."""
         self._meminfo = SystemTable(Path("/proc/meminfo"))
 
     def bytes(self) -> int:
-        """Look."""
+        """Return the current amount."""
         lines = self._meminfo.read().split(b"\n")
         return sum(
             int(line.split()[1]) << 10 for line in lines if line.startswith((b"Dirty:", b"Writeback:"))
@@ -527,22 +521,22 @@ def space_bytes(folder: Path) -> tuple[int, int]:
 
 
 def device_of(path: Path) -> int:
-    """Return the number of the file system that a file or folder is on, or that one which is missing is to be on."""
+    """Return the number of the file system of a file or folder; of its parent's, if it is missing."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_dev
     return os.stat(path.parent).st_dev
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, if they are missing."""
+    """Make a folder and its parents, if they are missing."""
     os.makedirs(path, mode=0o755, exist_ok=True)
 
 
 def make_folder_with(path: Path, contents: Mapping[str, Readable]) -> None:
-    """Make a new folder, and files in it in this order. After an OSError some of them may be there."""
+    """Make a new folder, and files in it in this order. After an OSError some of them may exist."""
     os.mkdir(path, mode=0o755)
     for name, data in contents.items():
-        # Nothing can be there under that name, so there is no need to look.
+        # Not `_open`: in a new folder nothing irregular can have that name.
         fd = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             if data:
@@ -552,7 +546,7 @@ def make_folder_with(path: Path, contents: Mapping[str, Readable]) -> None:
 
 
 def make_folder_in(path: Path) -> None:
-    """Make a folder, if it is missing, but none above it: FileNotFoundError if that is missing."""
+    """Make a folder if it is missing. Raise FileNotFoundError if its parent is."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, mode=0o755)
 
@@ -564,21 +558,16 @@ def rename(old: Path, new: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file another name, on the same file system; it stays until the last name goes. OSError."""
+    """Give a file another name, on the same file system; it stays until the last name goes. Raise OSError."""
     os.link(source, target)
 
 
-def date_as(path: Path, other: Path) -> None:
-    """Have a file say that it was last written to when another was. OSError."""
-    modified_ns = os.stat(other).st_mtime_ns
-    os.utime(path, ns=(modified_ns, modified_ns))
-
-
 def copy(source: Path, target: Path) -> None:
-    """Copy a file's content and the time of its last change; the content is on disk on return."""
+    """Copy a file's content, durably, and its modification time."""
     _refuse_irregular(source)
     shutil.copyfile(source, target)
-    date_as(target, source)
+    modified_ns = os.stat(source).st_mtime_ns
+    os.utime(target, ns=(modified_ns, modified_ns))
     fd = _open(target, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -593,23 +582,27 @@ def remove(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and all in it; a missing one is no error."""
+    """Remove a folder and its content, as far as possible; errors are ignored."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_empty_folder(path: Path) -> None:
-    """Remove a folder if nothing is in it; a missing one is no error."""
+    """Remove a folder if it is empty; errors are ignored."""
     with contextlib.suppress(OSError):
         os.rmdir(path)
 
 
 class FolderLock:
-    """A lock on a folder that dies with its process: one that threads see, too, and Kafka's (Java's FileLock)."""
+    """A lock on a folder, which ends with its process.
+
+    It takes two system locks: `flock`, which two threads of one process cannot both hold, and `lockf`, which Kafka
+    (Java's FileLock) uses.
+    """
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: Path) -> None:
-        """Take the lock in file `path`; raise BlockingIOError if another process has it."""
+        """Take the lock in file `path`; raise BlockingIOError if it is taken."""
         _refuse_irregular(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -620,14 +613,14 @@ class FolderLock:
             raise
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process has the lock in a file; nothing is made, and the lock is not kept."""
+    """Tell whether a process holds the lock in a file. Creates nothing and keeps no lock."""
     try:
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Whether a log takes writes: since what it does not, and what mends it.
+"""Whether a log takes writes: if not, the failure that stopped them and what repairs it.
 
-Owns the reason and the remedy. Knows nothing of what is written. Changed under the log's lock, or while no other thread
-has the log; the reason is read by any thread.
+Knows nothing of what is written. Changed under the log's lock, or before other threads see the log; any thread reads
+`failure`.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 
-_UNTIL_RESTART = "; reads go on; restart when the disk is well"
+_UNTIL_RESTART = "; reads go on; repair the disk and restart"
 
 
 class Health:
@@ -18,7 +18,7 @@ class Health:
     __slots__ = ("_disk", "_name", "_refusal", "_remedies", "failure")
 
     def __init__(self, name: str, disk: DiskSpace) -> None:
-        """Take writes; `name` is what errors call the log."""
+        """Take writes; `name` is the log's name in errors."""
         self.failure: str | None = None
         self._name = name
         self._disk = disk
@@ -26,26 +26,27 @@ class Health:
         self._remedies: list[Callable[[], object]] = []
 
     def offline(self) -> LogOffline:
-        """Return what refuses a write since the failure."""
+        """Return the error to raise for a write."""
         return self._refusal(f"{self._name}: takes no writes since {self.failure}")
 
     @property
     def is_final(self) -> bool:
-        """Whether there is a failure that nothing mends."""
+        """Whether only a restart ends the failure."""
         return self.failure is not None and not self._remedies
 
     def fail(self, why: str, *remedies: Callable[[], object]) -> None:
-        """Take no writes until these, and those of earlier failures, have succeeded; OSError from one that does not.
+        """Refuse writes until these remedies, and those of earlier failures, have succeeded.
 
-        Any other error of theirs is a fault, and is not caught. The first failure is named; one without remedy stays.
+        A remedy raises OSError while it cannot succeed; any other error is a bug and is not caught. Errors name the
+        first failure. A failure without a remedy is final.
         """
         if self.is_final:
             return
         self.failure = self.failure or why
         self._remedies += remedies
 
-    def is_mended(self) -> bool:
-        """Try the remedies, if there are any; tell whether writes are taken from now on."""
+    def mend(self) -> bool:
+        """Try the remedies; tell whether they have ended a failure."""
         if not self._remedies:
             return False
         try:
@@ -58,16 +59,16 @@ class Health:
         return True
 
     def distrust(self, why: str) -> LogOffline:
-        """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
+        """Refuse writes until a restart, which then verifies what was not flushed; return the error to raise."""
         self.failure, self._remedies = why + _UNTIL_RESTART, []
         self._disk.distrust()
         return self.offline()
 
     def flush_failed(self, error: OSError) -> LogOffline:
-        """Do as `distrust` does after a flush that failed: another would succeed, and prove nothing."""
+        """Call `distrust` after a failed flush: a second flush could succeed although the data was lost."""
         return self.distrust(f"a flush failed ({error})")
 
     def refuse(self, why: str, refusal: type[LogOffline]) -> None:
-        """Take no more writes, for good, for this reason if there is no other; each is refused with such an error."""
+        """Refuse writes for good, with errors of this class; an earlier reason stays the reason."""
         self.failure, self._refusal = self.failure or why, refusal
         self._remedies = []

@@ -1,34 +1,34 @@
-"""A sample of the keys of a segment: those whose hash is small.
+"""A sample of a segment's keys: those whose hash begins with zeros.
 
-Owns how many there are, and how many keys one of them stands for. Of every segment the same keys are in it, as far as
-it goes. Knows nothing of where keys come from, or of what they are used for (`compaction/survey`).
+Owns the size of a sample, and how many keys one of them stands for. Samples of different segments choose the same keys,
+so they can be compared. Knows nothing of where keys come from; `compaction/survey` uses it.
 """
 
 from array import array
 from typing import Final
 
-# So many keys tell of a segment, some hundredths more or less; 12 bytes each.
+# Enough for an estimate within some hundredths; 12 bytes each.
 KEYS_MAX: Final = 1024
 HASH_BITS: Final = 64
 
 
 class KeySample:
-    """The keys of a segment whose hash has `bits` zeros at its beginning, as their hashes; and what they tell."""
+    """The hashes that begin with `bits` zero bits, and the estimates that were made from them."""
 
     __slots__ = ("bits", "garbage_bytes", "hashes", "keyed", "latest", "sizes")
 
     def __init__(self, bits: int = 0) -> None:
-        """Know of no key."""
+        """Begin without keys."""
         self.bits = bits
         self.hashes: array[int] = array("Q")
-        # Bytes of the last record of each; 0 of a tombstone, which is to go too.
+        # The size of each key's last record; 0 for a tombstone, which compaction removes in the end.
         self.sizes: array[int] = array("I")
-        self.keyed = 1.0  # the share of bytes that records with a key have
-        self.latest = 1.0  # the share of those that the last of each key have in the segment
-        self.garbage_bytes = 0  # what later segments had replaced when that was last estimated
+        self.keyed = 1.0  # the share of the segment's bytes in records with a key
+        self.latest = 1.0  # the share of those bytes in the last record of each key
+        self.garbage_bytes = 0  # bytes that later segments have replaced, by the last estimate
 
     def add(self, sizes: dict[int, int]) -> None:
-        """Take keys in, later ones than those that there are; fewer of all where they become too many."""
+        """Add the keys of later records; if there are too many, thin out the sample."""
         found = self.at(0) | sizes
         while len(found) > KEYS_MAX:
             self.bits += 1
@@ -36,6 +36,6 @@ class KeySample:
         self.hashes, self.sizes = array("Q", found), array("I", found.values())
 
     def at(self, bits: int) -> dict[int, int]:
-        """Return those of the hashes that have so many zeros at their beginning, with their sizes."""
+        """Return the hashes that begin with `bits` zero bits, with their sizes."""
         found = zip(self.hashes, self.sizes, strict=True)
         return {each: size for each, size in found if not bits or not each >> (HASH_BITS - bits)}

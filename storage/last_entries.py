@@ -1,9 +1,8 @@
-"""What the last entries of a segment's indexes tell of it (KIP-33): enough to open it without reading its log.
+"""Opens a segment that Kafka wrote by the last entries of its indexes (KIP-33), without reading its log.
 
-Owns the check whether they are of this log: a walk over the few batches after the last offset entry, and a look
-at the batch that the last time entry names. Meant for segments that Kafka wrote and put on disk, as these have no
-summary. Nothing vouches for the bytes between: `Segment.is_known_by_index` has them read, verified and described as
-soon as anybody wants one of them.
+Kafka writes no summaries. Owns the check that the entries belong to this log: it reads the few batches after the last
+offset entry, and the batch that the last time entry names. The rest of the log is unverified: because of
+`Segment.is_known_by_index`, the first read has all of it verified and described.
 """
 
 from collections.abc import Iterator
@@ -22,18 +21,18 @@ _Entries = bytes | files.Map
 
 
 class _Tail(NamedTuple):
-    """The batches after the last offset entry, its own the first of them."""
+    """The batches from the last offset entry's own to the end."""
 
     batches: int
     next_offset: int
     max_timestamp: int
-    is_log_append_time: bool  # as the last of them has it
+    is_log_append_time: bool  # of the last batch
 
 
 def open_by_index(segment: Segment, modified_ms: int, now_ms: int, flushed_to: int) -> bool:
-    """Open a segment by its last entries, if Kafka wrote it and all of it was flushed; tell whether that was done.
+    """Open a segment by its last index entries, if Kafka wrote it and flushed all of it; tell whether that was done.
 
-    We would have noted append times.
+    A segment that we wrote has an append index.
     """
     if not flushed_to or files.status(segment.path(APPEND_INDEX)) is not None:
         return False
@@ -47,10 +46,10 @@ def open_by_index(segment: Segment, modified_ms: int, now_ms: int, flushed_to: i
     return True
 
 
-def names_nobody(segment: Segment) -> bool:
-    """Tell whether a segment known by its index begins with messages: they name no producer and no leader epoch.
+def begins_with_messages(segment: Segment) -> bool:
+    """Tell whether a segment known by its index begins with an older format, which has no producer or leader epoch.
 
-    Where batches follow them in the same segment, Kafka has left a snapshot and a checkpoint that tell of those.
+    If batches with them follow in the same segment, Kafka has left a snapshot and a checkpoint that list them.
     """
     if not segment.is_known_by_index:
         return False
@@ -58,9 +57,9 @@ def names_nobody(segment: Segment) -> bool:
 
 
 def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
-    """Return what is known of a segment by its last entries. ValueError where there are none, or not of this log.
+    """Return a summary from the last entries. Raise ValueError if there are none, or if they are of another log.
 
-    Counts, minima and digests are unknown. Append times are bounded by the time of the file, in ms.
+    Counts, minima and digests are unknown. The file's modification time bounds the append times.
     """
     offsets, times = files.map_readonly(segment.path(INDEX)), files.map_readonly(segment.path(TIME_INDEX))
     if not offsets or len(offsets) % offset_index.ENTRY.size or len(times) % time_index.ENTRY.size:
@@ -89,13 +88,13 @@ def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
 
 
 def _tail(segment: Segment, offsets: _Entries) -> _Tail:
-    """Verify the batches after the last offset entry. ValueError if that is not theirs."""
+    """Verify the batches from the last offset entry on. Raise ValueError if it is of another log."""
     count = len(offsets) // offset_index.ENTRY.size
     last, position = _offset_entry(offsets, count - 1)
     batches, timestamp, is_named = 0, NONE, False
     for header in _batches(segment, position, segment.size):
         batches += 1
-        # Kafka's entry has the last offset of all batches that were appended at once.
+        # Kafka's entry has the last offset of the batches that were appended together.
         is_named |= header.last_offset == segment.base_offset + last
         if header.record_count:
             timestamp = max(timestamp, header.max_timestamp)
@@ -105,12 +104,12 @@ def _tail(segment: Segment, offsets: _Entries) -> _Tail:
 
 
 def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
-    """Return the time of the last time entry, NONE without one. ValueError if its batch does not have that."""
+    """Return the time of the last time entry, NONE without one. Raise ValueError if its batch has another time."""
     if not times:
         return NONE
     timestamp, relative_offset = time_index.last_entry(times)
     after, _, _ = find_entry(offsets, offset_index.ENTRY.size, 4, relative_offset + 1)
-    # From the entry before it, to the one after the next: that one's batches may hold the offset, none after them.
+    # Search from the entry before the offset to the one after the next: later batches cannot hold it.
     _, position = _offset_entry(offsets, after - 1) if after else (0, 0)
     is_near_end = (after + 1) * offset_index.ENTRY.size >= len(offsets)
     end = segment.size if is_near_end else _offset_entry(offsets, after + 1)[1]
@@ -123,13 +122,13 @@ def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
 
 
 def _batches(segment: Segment, start: int, end: int) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches in a range, each verified. ValueError where there is anything else."""
+    """Yield the headers of the batches in a range, verified. Raise ValueError if it has anything else."""
     if not 0 <= start < end <= segment.size:
-        raise ValueError("an entry names a place that is not in the log")
+        raise ValueError("an entry names a position outside the log")
     base = segment.base_offset
     for batch in walk.verified(segment.file, start, end, base, base):
         if batch.header is None:
-            raise ValueError("there is damage, or no batch begins where an entry says")
+            raise ValueError("damage, or no batch begins where an entry says")
         yield batch.header
 
 

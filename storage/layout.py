@@ -1,7 +1,7 @@
-"""A data folder: what its files and folders are called, and whose it is.
+"""The layout of a data folder: the names of its files and folders, its lock and its ids.
 
-Owns the names, which are Kafka's but for ours of summaries and append times, and the check that a folder is ours, or
-Kafka's of a single node, before anything in it is touched, even its lock.
+The names are Kafka's, except those of summaries, append indexes and `boot-id`. Owns the check that a folder belongs to
+this broker, or to a single Kafka node, which comes before any change in it, even its lock.
 """
 
 import base64
@@ -16,18 +16,18 @@ from tidelog.protocol.topic_names import CLUSTER_METADATA
 from tidelog.storage import files
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir
 
-# Of the data folder.
+# In the data folder.
 META: Final = "meta.properties"
 LOCK: Final = ".lock"
 BOOT: Final = "boot-id"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-DELETE_SUFFIX: Final = "-delete"  # of the folder of a partition that is being deleted
-NAME_BYTES_MAX: Final = 255  # of a file or folder, on every file system of Linux
+DELETE_SUFFIX: Final = "-delete"  # ends the folder name of a partition that is being deleted
+NAME_BYTES_MAX: Final = 255  # the longest name of a file or folder on Linux
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 
-# Of the folder of a partition.
+# In the folder of a partition.
 PARTITION_METADATA: Final = "partition.metadata"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
@@ -36,13 +36,13 @@ _LOG = re.compile(r"(\d{20})\.log")
 _OF_SEGMENT = re.compile(r"(?P<offset>\d{20})(?P<suffix>.*)")
 
 _VERSION = "1"
-# What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
-# And `meta.properties` half written, by a start that was cut off.
+# What a new data folder may hold: the lock, a `meta.properties` that a crashed start has half written, and what file
+# systems and desktops leave.
 _HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
-    """Return the topic and the number that a partition's folder is named for; None for another folder."""
+    """Return the topic and number in the name of a partition's folder; None for another folder."""
     match = _PARTITION.fullmatch(name)
     return (match["topic"], int(match["partition"])) if match and match["topic"] != CLUSTER_METADATA else None
 
@@ -54,14 +54,14 @@ def bases_in(folder: Path) -> list[int]:
 
 
 class Misplaced(NamedTuple):
-    """A name in a partition's folder for which no start reads the partition, and why."""
+    """An entry of a partition's folder that keeps the partition from being opened, and why."""
 
     name: str
     what: str
 
 
 def look_through(folder: Path) -> tuple[list[str], list[Misplaced]]:
-    """Return the names in a partition's folder, in order, and those for which no start reads it."""
+    """Return the names in a partition's folder, in order, and the entries that keep it from being opened."""
     entries = files.list_typed(folder)
     misplaced = [
         Misplaced(entry.name, what)
@@ -72,7 +72,7 @@ def look_through(folder: Path) -> tuple[list[str], list[Misplaced]]:
 
 
 def _misplaced(entry: files.Entry, is_regular: bool) -> str | None:
-    """Return why an entry keeps a partition from being read, if it does."""
+    """Return why an entry keeps the partition from being opened; None if it does not."""
     if not is_regular:
         return "not a regular file"
     match = _OF_SEGMENT.match(entry.name)
@@ -91,10 +91,10 @@ class Identity(NamedTuple):
 
 
 def lock(folder: Path, node_id: int) -> files.FolderLock:
-    """Lock the folder, made if it is missing, for this process; the lock ends with it.
+    """Lock a data folder for this process, and create it if it is missing. Raise DataDirLocked or ForeignDataDir.
 
-    A folder that is not ours is left as it is. Between the look at it and the lock another broker may make it its own:
-    `identify` looks again, under the lock.
+    A foreign folder stays untouched. Another broker may take the folder between the check and the lock, so `identify`
+    checks again.
     """
     try:
         if files.status(folder) is not None:
@@ -111,7 +111,7 @@ def lock(folder: Path, node_id: int) -> files.FolderLock:
 
 
 def identify(folder: Path, node_id: int) -> Identity:
-    """Return the ids of a data folder; give an empty one its ids. ForeignDataDir if it is not a data folder of ours."""
+    """Return the ids of a data folder; write new ones into an empty folder. Raise ForeignDataDir."""
     identity = _known_identity(folder, node_id)
     if identity is None:
         identity = Identity(new_id(), new_id())
@@ -123,16 +123,16 @@ def identify(folder: Path, node_id: int) -> Identity:
 
 
 def _known_identity(folder: Path, node_id: int) -> Identity | None:
-    """Return the ids of a data folder, None for an empty one, or raise ForeignDataDir; nothing is written."""
+    """Return the ids of a data folder, None for an empty one. Writes nothing. Raise ForeignDataDir."""
     path = folder / META
-    # First: what a broker that starts beside us puts here comes after its ids, and must not look foreign.
+    # List before reading the ids: another broker that starts now writes its ids before other files.
     names = [name for name, _ in files.list_folder(folder)]
     data = files.load(path)
     if data is None:
         foreign = [name for name in names if name not in _HARMLESS]
         if foreign:
             raise ForeignDataDir(
-                f"{folder}: holds {foreign[0]!r} but no {META}, so it is no data folder; name an empty one"
+                f"{folder}: holds {foreign[0]!r} but no {META}, so it is no data folder; use an empty one"
             )
         return None
     properties = _properties(data)
@@ -149,19 +149,19 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
 
 
 def node_id_of(folder: Path) -> str | None:
-    """Return the number of the node that a data folder belongs to; None where it is none."""
+    """Return the node id in a folder's `meta.properties`; None without one."""
     data = files.load(folder / META)
     return None if data is None else _properties(data).get("node.id")
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    # Comments too: their names begin with # or !, as no name that we ask for does.
+    # Comments become entries too, but their names begin with # or !.
     pairs = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def new_id() -> str:
-    """Return a random id in the 22 characters that Kafka uses; none starts with a dash, which a shell would mind."""
+    """Return a random id of 22 characters, as Kafka does; it does not start with a dash, for use in a shell."""
     while True:
         text = _encode(uuid.uuid4().bytes)
         if not text.startswith("-"):
@@ -173,9 +173,9 @@ def _encode(id_bytes: bytes) -> str:
 
 
 def is_same_boot(folder: Path) -> bool:
-    """Tell whether the system has run on since the last start here, and the disk has refused no write or sync.
+    """Tell whether the system has not been restarted since the last start here, and no write or sync has failed.
 
-    Then all that was written is there, however the process ended: what is damaged, no crash has done it.
+    Then everything that was written is there, however the process ended, and damage is not due to a crash.
     """
     boot_id = files.boot_id()
     try:
@@ -185,14 +185,14 @@ def is_same_boot(folder: Path) -> bool:
 
 
 def save_boot(folder: Path) -> None:
-    """Remember that a start has dealt, in this run of the system, with whatever the last one left."""
+    """Write the id of the system's boot, after a start has recovered what an earlier boot left."""
     boot_id = files.boot_id()
     if boot_id is not None and not is_same_boot(folder):
         files.write_atomically(folder / BOOT, boot_id)
 
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:
-    """Write `partition.metadata`; a hint, as the catalogue has the id too."""
+    """Write `partition.metadata`. It may be lost: the catalogue has the id too."""
     files.write(folder / PARTITION_METADATA, topic_id_file(topic_id))
 
 
@@ -202,7 +202,7 @@ def topic_id_file(topic_id: bytes) -> bytes:
 
 
 def load_topic_id(folder: Path) -> bytes | None:
-    """Return the topic id of a partition's folder; None if it says none."""
+    """Return the topic id in a partition's folder; None if there is none."""
     data = files.load(folder / PARTITION_METADATA)
     try:
         return None if data is None else topic_id_in(data)
@@ -211,7 +211,7 @@ def load_topic_id(folder: Path) -> bytes | None:
 
 
 def topic_id_in(data: bytes) -> bytes:
-    """Return the topic id that the bytes of a `partition.metadata` name. ValueError says what is wrong."""
+    """Return the topic id in the content of a `partition.metadata`. Raise ValueError that says what is wrong."""
     found: bytes | None = None
     for number, line in enumerate(data.decode("ascii", "replace").splitlines(), 1):
         name, _, value = line.partition(":")

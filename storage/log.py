@@ -1,26 +1,24 @@
-"""One partition's log: a tuple of segments, the last of which takes the appends.
+"""The log of one partition: a tuple of segments, the last of which takes the appends.
 
-Owns offsets, the order of appends, rolling, cutting, and what becomes of segments that expire. What of it is on disk is
-`durability`'s, what a batch must be `batch_rules`', who has expired `retention`'s, where a record is `search`'s. Knows
-batches and files; nothing of requests.
+Owns offsets, the order of appends, rolling, truncation and the deletion of segments. `durability` flushes,
+`batch_rules` checks batches, `retention` says which segments expire, and `search` finds records. Knows batches and
+files; nothing of requests.
 
-The event loop appends and reads, the flusher thread flushes, the maintenance thread does everything else. Readers take
-the tuple `segments` and never lock. A thread that needs several locks takes them in this order, and leaves out those
-that it does not need:
+The event loop appends and reads, the flusher thread flushes, and the maintenance thread does everything else. Readers
+take the tuple `segments` and never lock. A thread that needs several of these locks takes them in this order:
 
-1. `replacing`, while segments are replaced: by what a check has found in their files (`recheck`, any thread that may
-   wait), or by compaction. As long as that takes; appends and flushes go on.
-2. `durability.lock`, from the beginning of a flush to its end, and by what must not meet one: a cut, and giving the
-   folder away.
-3. `lock`, by an append, and by every change of `segments`, which publishes a new tuple. Microseconds as a rule; some
-   holders make, rename or write small files.
-4. `snapshots.lock`, while a snapshot of the producers is written, and by what must not meet that.
-5. Those of what logs share (`shared`): memory of producers, open files, kept times, the disk's state. Their holders
-   take no other lock.
+1. `replacing`, while segments are replaced: by `recheck` (any thread that may wait) or by compaction. It may be held
+   for long; appends and flushes go on.
+2. `durability.lock`, for a whole flush, and for operations that must not overlap one: truncation and `retire`.
+3. `lock`, for an append, and for every change of `segments`, which publishes a new tuple. It is usually held for
+   microseconds; some holders create, rename or write small files.
+4. `snapshots.lock`, while a snapshot of the producers is written, and for operations that must not overlap that.
+5. The locks of shared objects (`shared`): producer memory, open files, kept times, disk state. Their holders take no
+   other lock.
 
-A batch is either whole after the end of the log or not there: an append that fails is cut off before the next begins.
-Append times never go back: what was the last one is in a batch or in a summary that is on disk before the batch that
-held it is deleted, and a new segment begins with it.
+An append is all or nothing: the bytes of one that failed are cut off before the next append. Append times never go
+back: before the batch with the last append time is deleted, a batch or a summary on disk has that time, and a new
+segment starts with it.
 """
 
 import logging
@@ -56,9 +54,9 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.unflushed import Unflushed
 
-# The isolation level of readers who are given nothing that is undecided; 0 is that of all others.
+# The isolation level of consumers that read only decided transactions; 0 is read_uncommitted.
 READ_COMMITTED: Final = 1
-# Smaller logs without producers need no snapshot: a start reads the headers of their batches.
+# A smaller log without producers needs no snapshot: the next start reads its batch headers instead.
 SNAPSHOT_FROM_BYTES = 4 << 10
 
 _new = tuple.__new__
@@ -66,7 +64,10 @@ _log = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
-    """Where a batch is; `append_time_ms` is -1 unless the log stamps records, `duplicate` if it was there before."""
+    """Where a batch is stored.
+
+    `append_time_ms` is -1 unless the topic uses LogAppendTime; `duplicate` says that an earlier append stored it.
+    """
 
     base_offset: int
     last_offset: int
@@ -75,9 +76,9 @@ class Appended(NamedTuple):
 
 
 class Log:
-    """The log of one partition. Made by `log_manager`, through `recovery`."""
+    """The log of one partition. `log_manager` makes it, through `recovery`."""
 
-    unopened: str | None = None  # why nothing of it is served (`unopened`)
+    unopened: str | None = None  # why the start could not open it (`unopened`)
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Log:
         recovery_point: int = 0,
         epochs: LeaderEpochs | None = None,
     ) -> None:
-        """Serve segments whose batches are known; the last one is active."""
+        """Take over loaded segments; the last one is active."""
         self.directory = folder
         self.device = files.device_of(folder)
         self.topic = topic
@@ -110,12 +111,12 @@ class Log:
         self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments)
         if not self.active.size:
-            # As a new one has it: it may soon be all that is left to tell.
+            # As in a new segment: after retention this summary may be the only place that has it.
             self.active.summary.last_append_ms = self.last_append_ms
-        self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
+        self.last_batch_bytes = 0  # the stored size of the last batch
         self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
-        self.replacing = threading.Lock()  # while segments are replaced: the first of the locks above
+        self.replacing = threading.Lock()
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
@@ -130,57 +131,57 @@ class Log:
 
     @property
     def topic_id(self) -> bytes | None:
-        """The 16 bytes of the topic's id, as its folder says; None if it does not."""
+        """The topic's id, 16 bytes, from the partition's folder; None if the folder has none."""
         return layout.load_topic_id(self.directory)
 
     @property
     def magic(self) -> int:
-        """The format in which what is produced is stored: 0, 1 or 2."""
+        """The record format in which new batches are stored: 0, 1 or 2."""
         return self._rules.magic
 
     @property
     def prompt_bytes(self) -> int:
-        """How large a batch that is not compressed may be to be taken by `append` without `check`."""
+        """The largest uncompressed batch that `append` takes without `check`."""
         return self._rules.prompt_bytes
 
     @property
     def takes_writes(self) -> bool:
-        """Whether an append would be taken, as far as is known; reads go on either way. Any thread."""
+        """Whether an append is likely to be accepted; reads go on either way. Any thread."""
         return self.health.failure is None and not self.shared.disk.is_full
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may read: with one replica, the end of the log."""
+        """The end of the replicated records: with one replica, the end of the log."""
         return self.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what is decided: as there are no transactions, the end of the log."""
+        """The end of the decided records: without transactions, the end of the log."""
         return self.log_end_offset
 
     def readable_end(self, isolation_level: int) -> int:
-        """Return the end of what a reader may be given, by its isolation level."""
+        """Return the offset up to which a consumer with this isolation level may read."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments' logs."""
+        """The total size of the segments' `.log` files."""
         return sum(segment.size for segment in self.segments)
 
     def disk_bytes(self) -> int:
-        """Return `size_bytes` and what deleted segments and readers' links keep on the disk. OSError."""
+        """Return `size_bytes` plus the space that deleted segments and pins still take. Raise OSError."""
         return self.size_bytes + pins.held_bytes(self.directory)
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """Name each range of bytes that cannot be read, as file@from-to."""
+        """The damaged byte ranges, each as file@from-to."""
         found = [(each.path(LOG).name, damage) for each in self.segments for damage in each.summary.damage]
         return tuple(f"{name}@{damage.start}-{damage.end}" for name, damage in found)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Go by other options from now on; the index interval of a segment that has batches stays.
+        """Replace the options; a segment that has batches keeps its index interval.
 
-        Any thread. A batch that is being appended meanwhile is held to the options before or to these.
+        Any thread. A concurrent append uses the old options or the new ones.
         """
         rules = self.shared.rules_of(config)
         with self.lock:
@@ -202,9 +203,9 @@ class Log:
         any_format: bool = False,
         fits_anywhere: bool = False,
     ) -> Steps[Checked]:
-        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
+        """Check a batch that takes long; pass the result to `append`. Any thread. Raise RecordsError.
 
-        With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
+        With `fits_anywhere`, later appends do not make the result useless (`BatchRules.check`).
         """
         return (yield from self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere))
 
@@ -215,12 +216,12 @@ class Log:
         checked: Checked | None = None,
         any_format: bool = False,
     ) -> Appended:
-        """Store one produced batch, in place given its offsets, after all others; it is not forced to disk.
+        """Store one produced batch at the end of the log, without a flush. Its offsets are written into `data`.
 
-        With `any_format` it may be a message set of an older format. Where the topic's `message.format.version` or
-        `compression.type` asks for another format or codec, a copy in that is stored. Raise RecordsError for a batch
-        that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
-        first, on another thread, or once more; either way nothing of it is stored. Event loop only.
+        With `any_format` the batch may be a message set of an older format. Where the topic's `message.format.version`
+        or `compression.type` asks for another format or codec, a converted copy is stored. On an error nothing is
+        stored. Raise RecordsError for an invalid batch and StorageError if the log cannot take it. TakesLong means:
+        call `check` on another thread (again, if it was called), and pass its result. Event loop only.
         """
         rules = self._rules
         if rules.log_append_time and now_ms < self.last_append_ms:
@@ -230,31 +231,31 @@ class Log:
         else:
             data, valid = checked
             if not fits(valid, self.log_end_offset):
-                raise TakesLong(f"{self}: others were appended since it was compressed")
+                raise TakesLong(f"{self}: other batches were appended after this one was compressed")
             if rules.log_append_time:
-                valid = stamped(data, valid, now_ms)  # Others were appended since.
-        # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
+                valid = stamped(data, valid, now_ms)  # Later appends may have moved the clock forward.
+        # Not `with`, and not Appended(...): they would cost a tenth of an append.
         self.lock.acquire()
         try:
             return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
         except Mismatch as mismatch:
-            unknown = mismatch.segment
+            wrong = mismatch.segment
         finally:
             self.lock.release()
-        # The first append since the start finds that the indexes are not of this log.
-        self.recheck(unknown, PATIENT)
+        # The first append since the start found that the index files do not belong to the log file.
+        self.recheck(wrong, PATIENT)
         with self.lock:
             return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
 
     def _store(
         self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int, is_stamped: bool
     ) -> tuple[int, int, int, bool]:
-        """Give a valid batch its offsets and write it; return what Appended holds.
+        """Assign offsets to a valid batch and write it; return the fields of Appended.
 
-        `is_stamped` as the rules said by which it was checked: others may hold by now (`update_config`).
+        `is_stamped` comes from the rules that checked the batch: `update_config` may have replaced them.
         """
         health = self.health
-        if health.failure is not None and not health.is_mended():
+        if health.failure is not None and not health.mend():
             raise health.offline()
         header = valid.header
         producer_id = header.producer_id
@@ -287,7 +288,7 @@ class Log:
             self.producers.note(header, base_offset, now_ms)
         if base_offset == segment.base_offset:
             self._roll_times.begin(segment.summary)
-            self.shared.on_begun(self)
+            self.shared.on_first_batch(self)
         if valid.times:
             self.shared.times.keep_appended(
                 segment.identity, position, header, valid.times, base_offset, self.leader_epoch
@@ -301,23 +302,23 @@ class Log:
         return self._quick_rolls.allows(self.segments, valid.max_timestamp, self.config, now_ms)
 
     def _write_failed(self, error: OSError) -> LogOffline:
-        """Restore the end of the log after a failed write; where that fails too, before the next."""
+        """Cut off what a failed write left; if that fails too, the next append tries again. Return the error."""
         self.shared.disk.refused(error)
         try:
             self.active.cut_torn()
         except OSError as second:
             self.health.fail(
-                f"a failed write ({error}) could not be taken back ({second}); free space in {self.directory}",
+                f"a failed write ({error}) could not be undone ({second}); free space in {self.directory}",
                 self.active.cut_torn,
             )
         return LogOffline(
-            f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk"
+            f"{self}: the batch was not stored: {error}; free space in {self.directory} or repair the disk"
         )
 
     # Rolling.
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment, if it holds anything, and begin a new one."""
+        """Seal the active segment and begin a new one, unless the active one is empty."""
         with self.lock, self.offline_on_error():
             if self.health.failure is not None:
                 raise self.health.offline()
@@ -325,7 +326,7 @@ class Log:
         self.snapshots.write()
 
     def begin_segment(self, now_ms: int) -> Segment:
-        """Do as `roll` does, with `lock` held; return the active segment. OSError if a new one cannot be made."""
+        """Roll with `lock` held; return the active segment. Raise OSError if a new one cannot be created."""
         old = self.active
         if not old.size:
             return old
@@ -342,7 +343,7 @@ class Log:
             self.last_append_ms,
         )
         new.make_files()
-        # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
+        # The new segment exists, so nothing fails from here on: an error in these steps only slows the next start.
         old.seal()
         self.durability.unflushed.sealed.append(old)
         self.publish((*self.segments, new))
@@ -350,7 +351,7 @@ class Log:
         return new
 
     def publish(self, segments: tuple[Segment, ...]) -> None:
-        """Have these segments from now on. Call with `lock` held."""
+        """Replace the segments. Call with `lock` held."""
         if segments[-1] is not self.active:
             self.active = segments[-1]
             self.durability.saved_bytes = self.active.size
@@ -359,17 +360,17 @@ class Log:
 
     @property
     def idle_due_ms(self) -> int | None:
-        """When the clock seals the active segment, though no append comes to notice; None while it is empty."""
+        """When the active segment is to be sealed without an append; None while it is empty."""
         return self._roll_times.idle_ms(self.active.summary)
 
     # Reading.
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, source: Source) -> FileSlice:
-        """Return a slice of one segment from the batch that holds `offset`; of length 0 at the end of the log.
+        """Return a slice of one segment, from the batch that holds `offset`; an empty one at the end of the log.
 
-        It is cut at `max_bytes`, through a batch if need be, but the first is whole, or nothing is returned; with
-        `at_least_one` the first is returned whatever its size. Finding it takes what the source may take, as
-        NotInMemory and TakesLong say; reading what the slice names is up to the caller.
+        The slice has at most `max_bytes` and may end inside a batch, but not inside the first. If the first batch is
+        larger, the slice is empty, or with `at_least_one` that batch. The search raises NotInMemory and TakesLong as
+        the source asks; the caller reads the slice.
         """
         segments = self.segments
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -392,20 +393,20 @@ class Log:
         return files.NOTHING
 
     def headers(self, offset: int, *, may_recheck: bool = True) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Yield (segment, position, header) of every readable batch from the one that holds `offset` on.
+        """Yield (segment, position, header) of every readable batch, from the one that holds `offset` on.
 
-        A caller that holds a lock of the log may not `recheck`: it gets a Mismatch.
+        A caller that holds a lock of the log passes `may_recheck=False`, and gets Mismatch instead of a `recheck`.
         """
         segments = self.segments
         for each in segments[segment_number(segments, offset) :]:
-            if each.next_offset > offset:  # else one that has taken its place was read already
+            if each.next_offset > offset:  # otherwise its replacement was read already
                 segment = self._verified(each, offset) if may_recheck else each
                 for position, header in by_offset.headers(segment, offset):
                     yield segment, position, header
                     offset = header.last_offset + 1
 
     def _verified(self, segment: Segment, offset: int) -> Segment:
-        """Return a segment whose bytes are verified from an offset on; not on the event loop."""
+        """Verify a segment from an offset on, with rechecks; return it or its replacement. Not on the event loop."""
         while True:
             try:
                 self._verify(segment, offset)
@@ -419,17 +420,18 @@ class Log:
 
     @staticmethod
     def _verify(segment: Segment, offset: int) -> None:
-        """Verify the bytes of a segment from an offset on; raise Mismatch if they are not what its summary says."""
+        """Verify the bytes of a segment from an offset on; raise Mismatch if its summary does not match them."""
         position, *_ = segment.offset_index.around(offset - segment.base_offset)
         segment.verify(position, segment.size, PATIENT)
 
     def recheck(self, segment: Segment, source: Source) -> Segment | None:
-        """Rebuild what is known of a segment from its log, unless that was done; return what is in its place now.
+        """Rebuild a segment's indexes and summary from its log, unless another thread did; return its replacement.
 
-        That is a larger one after compaction, None after a deletion. TakesLong for a prompt source. Appends go on.
+        That may be a larger segment after compaction, and is None after a deletion. Raise TakesLong for a prompt
+        source. Appends go on.
         """
         if source.prompt:
-            raise TakesLong(f"{self}: a segment is to be checked again")
+            raise TakesLong(f"{self}: a segment has to be checked again")
         with self.replacing:
             if segment in self.segments:
                 try:
@@ -447,15 +449,15 @@ class Log:
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:
-        """Take note of what was appended since."""
+        """Scan what was appended to a segment after the check read it."""
         found.size = segment.size
         found.scan()
 
     def _replace(self, segment: Segment, found: Segment) -> None:
-        """Put a rebuilt segment in the place of another, with `lock` held."""
+        """Replace a segment by its rebuilt one, with `lock` held."""
         found.summary.last_append_ms = max(found.summary.last_append_ms, segment.summary.last_append_ms)
         if segment.is_active:
-            # What follows damage at its end has these offsets.
+            # If the log ends with damage, the next append still gets the next offset.
             found.summary.next_offset = max(found.next_offset, self.log_end_offset)
         else:
             bound_damage([found, self.segments[self.segments.index(segment) + 1]])
@@ -463,20 +465,20 @@ class Log:
         self.durability.unflushed.replace(segment, found)
         self.publish(tuple(found if each is segment else each for each in self.segments))
 
-    # Durability, and taking no writes.
+    # Durability and health.
 
     def mend(self) -> None:
-        """Do what a failure has left to do, if there is anything, and take writes again if that was all."""
+        """Try to repair what a failure left, and take writes again if that succeeds."""
         with self.lock:
-            self.health.is_mended()
+            self.health.mend()
 
     @property
     def recovery_point(self) -> int:
-        """The offset up to which all is known to be on disk."""
+        """The offset up to which every record is known to be on disk."""
         return self.durability.recovery_point
 
     def copy_producers(self) -> None:
-        """Have a snapshot of the producers as of the end of the log written soon. Call with `lock` held."""
+        """Schedule a snapshot of the producers at the end of the log. Call with `lock` held."""
         self.snapshots.keep(self.log_end_offset, self.producers.copy())
 
     def load_producers(
@@ -487,29 +489,29 @@ class Log:
         *,
         may_recheck: bool = True,
     ) -> None:
-        """Take the newest good snapshot and note the batches after it; none before `since` names a producer."""
+        """Load the newest good snapshot and replay the batches after it; no batch before `since` has a producer."""
         offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset, write)
         start = max(self.log_start_offset, since) if offset is None else offset
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start, may_recheck=may_recheck):
                 if header.magic != MAGIC:
-                    # What was converted does not say who sent it: its producer is not held to what came before.
+                    # Converted messages have lost their producer's id, so its remembered sequence may be too old.
                     self.producers.clear()
                 if header.producer_id >= 0 and not header.is_control:
-                    # Only a batch of LogAppendTime says when it was appended: for others it was no later than that.
+                    # Only a batch with LogAppendTime has its append time; the segment's last one bounds the others.
                     append_ms = (
                         header.max_timestamp if header.is_log_append_time else segment.summary.last_append_ms
                     )
                     self.producers.note(header, header.base_offset, append_ms)
 
-    # Cutting.
+    # Truncation and deletion.
 
     def truncate(self, offset: int, checkpoint: Callable[[], None] = lambda: None) -> None:
-        """Cut off the batch that holds `offset` and everything after it; on return that is on disk.
+        """Cut off the batch that holds `offset` and everything after it, durably.
 
-        No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
-        Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
-        that was written down before would hide it.
+        Before the call, no checkpoint may have a recovery point after the cut (`LogManager.truncate`): the next start
+        would report the records as lost. If the cut moves the log's start back, `checkpoint` is called before the next
+        append: with the old start, the next broker start would hide new records.
         """
         while True:
             try:
@@ -518,17 +520,17 @@ class Log:
             except Mismatch as mismatch:  # nothing has been cut yet
                 self.recheck(mismatch.segment, PATIENT)
             except OSError as error:
-                raise ReadFailed(f"{self}: not cut, as it cannot be read: {error}") from error
+                raise ReadFailed(f"{self}: not truncated, as it cannot be read: {error}") from error
             else:
                 return
 
     def _truncate(self, offset: int, checkpoint: Callable[[], None]) -> None:
-        """Do as `truncate` does, with both locks held. Mismatch where a segment is to be checked before."""
+        """Truncate with both locks held. Raise Mismatch, before any change, if a segment needs a `recheck`."""
         if self.health.failure is not None:
             raise self.health.offline()
         if offset >= self.log_end_offset:
             return
-        # Of a segment that begins with it nothing is left but its base: there the log goes on.
+        # A segment that begins at `offset` stays, empty: the log goes on there.
         kept = [each for each in self.segments if each.base_offset <= offset] or [self.segments[0]]
         for segment in kept:
             self._verify(segment, segment.base_offset)
@@ -542,15 +544,15 @@ class Log:
             raise self.health.distrust(f"a cut failed half way ({error})") from error
 
     def _cut(self, kept: list[Segment], position: int) -> None:
-        # First: beside a summary of batches a start takes what is cut for lost (`continuity.known_end`).
+        # First: with a full summary, the next start would report the cut batches as lost (`continuity.known_end`).
         kept[-1].summary.replace_by_times(kept[-1].path(SUMMARY), kept[-1].base_offset)
         gone = self.segments[len(kept) :]
         for segment in kept[:-1]:
-            # What comes in the place of what is cut has replaced nothing yet.
+            # The new records at these offsets have not been compared with older ones yet.
             segment.bound_clean(kept[-1].base_offset)
         self.deleted.remove_now(gone)
         kept[-1].truncate(position)
-        kept[-1].file.sync()  # What is cut must not come back after what is appended.
+        kept[-1].file.sync()  # A crash must not bring the cut bytes back after later appends.
         self.snapshots.cut()
         self.publish(tuple(kept))
         self.durability.cut((*gone, kept[-1]))
@@ -565,18 +567,18 @@ class Log:
             self.load_producers(self.snapshots.offsets, may_recheck=False)
 
     def batch_start(self, offset: int) -> int:
-        """Return the first offset of the batch that holds an offset, or the log's end after them all."""
+        """Return the base offset of the batch that holds an offset, or the log's end."""
         return next((header.base_offset for _, _, header in self.headers(offset)), self.log_end_offset)
 
     def advance_start(self, offset: int) -> None:
-        """Let the log start at `offset`, at most its end; whole segments before it go with the next retention."""
+        """Move the log's start forward, to its end at most; the next retention deletes whole segments before it."""
         with self.lock:
             self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
             self.shared.start_moved()
             self.epochs.drop_before(self.log_start_offset)
 
     def drop_segments(self, count: int, now_ms: int) -> None:
-        """Delete the oldest segments, but not all. Call with `lock` held."""
+        """Delete the `count` oldest segments, fewer than all. Call with `lock` held."""
         gone, left = self.segments[:count], self.segments[count:]
         self.durability.unflushed.forget(gone)
         self.publish(left)
@@ -586,20 +588,19 @@ class Log:
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
 
     def release(self) -> None:
-        """Close the files that are opened again when they are needed; the active segment keeps its log."""
+        """Close files that can be opened again on demand; the active segment keeps its log file open."""
         for segment in self.segments:
             segment.release()
 
     def close(self) -> bool:
-        """Flush and save everything; return whether that was done."""
-        if self.health.failure is not None and not self.health.is_mended():
+        """Flush and save everything; return False if an earlier failure prevents that."""
+        if self.health.failure is not None and not self.health.mend():
             return False
         self.durability.flush()
         with self.lock, self.offline_on_error():
-            self.active.close()  # What is saved needs a descriptor, and there may be no other.
-            with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
+            self.active.close()  # `finish` needs a descriptor, and there may be no other.
+            with suppress(Mismatch):  # Nothing was appended to it, so its files stay as they are.
                 self.active.finish(flushed=True)
-            # Of a little that has no producers the next start finds that out.
             if self.producers.producers or self.snapshots.offsets or self.size_bytes > SNAPSHOT_FROM_BYTES:
                 self.copy_producers()
         self.snapshots.write()
@@ -607,19 +608,19 @@ class Log:
         return True
 
     def refuse_writes(self, why: str, refusal: type[LogOffline] = LogOffline) -> None:
-        """Take no more writes, for good; each is refused with the last such error."""
+        """Refuse writes from now on, with errors of this class."""
         with self.lock:
             self.health.refuse(why, refusal)
         self.producers.clear()
 
     def delete(self) -> None:
-        """Take no more writes: the topic is being deleted."""
+        """Refuse writes from now on: the topic is being deleted."""
         self.refuse_writes("it was deleted", LogDeleted)
 
     def retire(self, folder: Path) -> None:
-        """Take no more writes, and touch no file by its old name: that of the log's folder is about to be `folder`.
+        """Refuse writes, and use `folder`, the new name of the log's folder, for all files.
 
-        The old name may soon be that of another topic's folder. Waits for a flush that is under way.
+        A new topic may take the old name. Waits for a running flush.
         """
         self.delete()
         with self.durability.lock, self.lock, self.snapshots.lock:
@@ -630,7 +631,7 @@ class Log:
                 segment.folder = folder
 
     def offline_on_error(self) -> OnError[OSError]:
-        """Turn an OSError into the error that callers know."""
+        """Turn an OSError into LogOffline."""
         return OnError(OSError, self._go_offline)
 
     def _go_offline(self, error: OSError) -> NoReturn:

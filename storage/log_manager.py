@@ -1,16 +1,16 @@
-"""All logs of a data folder: found at the start, created, deleted, checkpointed, closed.
+"""All logs of a data folder: opened at the start, created, deleted, checkpointed and closed.
 
-Owns the folder: its lock, its identity, its checkpoints and the marker of a clean stop. Partitions are the folders
-`<topic>-<partition>`. Knows topics by name only; callers say who made them, and with what options.
+Owns the folder: its lock, its ids, its checkpoints and the marker of a clean stop. Partitions are the folders
+`<topic>-<partition>`. Knows topics by name only; callers supply their options.
 
-Making a partition syncs nothing; `sync_made` does for all of a topic's, once they are made.
-The checkpoints are hints, written after what they say is true. They name partitions, not topics' ids, so an entry dies
-with what it describes: it is struck, durably, before the name of a deleted topic is free, and before the partition of
-that name is made. An entry of a topic that was not deleted, and has no folder, tells what was lost.
+Creating a partition syncs nothing; `sync_made` syncs many at once. The checkpoints are hints, written after what they
+say is true. They name partitions, not topic ids, so an entry must not outlive its partition: it is removed, durably,
+before the name of a deleted topic is free, and before a partition of that name is created. An entry without a folder,
+whose topic was not deleted, shows that the folder was lost.
 
-One thread at a time creates, deletes and checkpoints (the broker's maintenance thread): so none of these can write an
-entry back that another has struck. What there is much of to do is a generator that yields before each step, so that
-this thread can do something else in between; a log may be deleted then, and is left alone from there on.
+One thread at a time creates, deletes and checkpoints (the broker's maintenance thread), so no checkpoint can bring back
+an entry that another has removed. Long work is a generator that yields before each step, so that this thread can do
+something else in between. A log may be deleted between two steps; the rest of the work skips it.
 """
 
 import logging
@@ -47,11 +47,11 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
-# After a crash most of the time goes into reading and checksums, both of which let other threads run.
+# Recovery mostly reads and computes checksums, both without the GIL.
 RECOVERY_THREADS = 4
-# Flushes of several files at once share the file system's commits.
+# Concurrent flushes share the file system's journal commits.
 CLOSING_THREADS = 8
-# How many logs are flushed in one step; their first sync puts on disk what was written to the others, as a rule.
+# How many logs are flushed in one step: the first sync usually writes the data of the others too.
 FLUSHED_AT_ONCE = 100
 
 _log = logging.getLogger(__name__)
@@ -71,18 +71,18 @@ class LogManager:
         self.logs: dict[tuple[str, int], Log] = {}
         self.cluster_id = ""
         self.directory_id = ""
-        # The partitions that a checkpoint on disk may name, and those of them that are not here.
+        # The partitions that a checkpoint on disk may name, and those of them that were deleted.
         self._entries: set[tuple[str, int]] = set()
         self._absent: set[tuple[str, int]] = set()
-        # What the checkpoints know of partitions of ours whose folder is missing, until it is made again.
+        # What the checkpoints know of existing partitions whose folder is missing, until it is created again.
         self._lost: dict[tuple[str, int], recovery.Known] = {}
-        # By topic, and the first partition that goes: folders that were renamed and have not been removed.
-        self._doomed: dict[tuple[str, int], set[Path]] = {}
+        # By the arguments of `delete_topic`: folders that were renamed and not removed yet.
+        self._deleting: dict[tuple[str, int], set[Path]] = {}
         # When retention looks at each log next.
         self._due: DueTimes[tuple[str, int]] = DueTimes()
         self._looked_ms = 0
-        self.first_epoch = 0  # the leader epoch with which a new log begins
-        self.defaults = defaults  # replaced whole where they are changed while the broker runs
+        self.first_epoch = 0  # the leader epoch of new logs
+        self.defaults = defaults  # replaced as a whole when options change
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
         self._is_boot_saved = False
@@ -90,7 +90,7 @@ class LogManager:
         self.trust = Trust(self.disk)
 
     def lock(self) -> None:
-        """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
+        """Lock the folder for this process, create it if it is missing, and load or assign its ids."""
         lock = layout.lock(self.directory, self.defaults.node_id)
         with files.holding(lock):
             identity = layout.identify(self.directory, self.defaults.node_id)
@@ -104,11 +104,11 @@ class LogManager:
         is_ours: Callable[[str], bool] = lambda _: True,
         problem_of: Callable[[str, int], str | None] = lambda *_: None,
     ) -> None:
-        """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
+        """Lock the folder, unless `lock` did, and open every log in it.
 
-        `config_of` gives a topic's options; `is_ours` tells a topic that was made here from one whose folders were
-        copied here. `problem_of` says why a partition may not be served. A log that cannot be opened has `unopened`,
-        and is not served. After an unclean stop logs are recovered, a few at a time.
+        `config_of` returns a topic's options; `is_ours` tells a topic that was created here from one whose folders were
+        copied here. `problem_of` returns why a partition may not be served, or None. A log that cannot be opened has
+        `unopened` set, and is not served. After an unclean stop, logs are recovered, a few at a time.
         """
         if self._lock is None:
             self.lock()
@@ -120,8 +120,8 @@ class LogManager:
                 config_of or (lambda _: self.defaults.topic_defaults()), is_ours, problem_of, clean=clean
             )
             if clean:
-                # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
-                # from now on.
+                # After all logs have loaded. Durably: a marker that comes back after a crash would vouch for later
+                # writes.
                 files.remove(self.directory / CLEAN_SHUTDOWN)
                 files.sync_folder(self.directory)
         self.shared.tally.open_s = time.monotonic() - began_s
@@ -159,9 +159,9 @@ class LogManager:
                 if problem := problem_of(topic, partition):
                     raise StorageError(problem)
                 return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
-            except Exception as error:  # Whatever it is, the other partitions have no part in it.
+            except Exception as error:  # Any error of one partition must not stop the others.
                 if isinstance(error, OSError) and error.errno in files.SHORTAGES:
-                    raise  # It is not of this partition.
+                    raise  # It is not this partition's error.
                 return self._unopened(folder, topic, partition, configs[topic], known, error)
 
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
@@ -175,7 +175,7 @@ class LogManager:
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._leave_whole(is_ours, known_of)
         for log in self.logs.values():
-            # What has expired since the stop is not taken in the first moment: there is time to change an option.
+            # Segments that expired since the stop are not deleted at once, so that there is time to change an option.
             spans_ms = (log.config.max_segment_ms, log.config.retention_ms)
             self._look_again(log, now_ms + min(span_ms for span_ms in spans_ms if span_ms >= 0))
         self._entries = points.keys() | starts.keys()
@@ -184,22 +184,22 @@ class LogManager:
         self._absent -= self._lost.keys()
         try:
             if not clean:
-                # A folder whose name the next crash took would be made again, and its leader epochs begin at 0.
+                # If a crash took a folder's name, it would be created again with leader epochs from 0.
                 files.sync_folder(self.directory)
             self._strike_absent()
             self._save_boot()
         except OSError as error:
             self.disk.refused(error)
             _log.warning(
-                "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
+                "the result of the start is not all on disk data=%s error=%r", self.directory, str(error)
             )
 
     def _leave_whole(
         self, is_ours: Callable[[str], bool], known_of: Callable[[tuple[str, int]], recovery.Known]
     ) -> None:
-        """Serve no partition of a topic that was copied here if one of them could not be opened.
+        """Serve no partition of a copied topic if one of them could not be opened.
 
-        It is no topic yet, and retention must not begin on a part of it.
+        The broker has not adopted the topic yet, and retention must not start on a part of it.
         """
         unopened = {log.topic: log for log in self.logs.values() if log.unopened is not None}
         for key, log in self.logs.items():
@@ -218,11 +218,11 @@ class LogManager:
         known: recovery.Known,
         error: Exception,
     ) -> UnopenedLog:
-        """Return what stands in for a log that cannot be opened, and say why it cannot."""
+        """Return a stand-in for a log that cannot be opened, and log why."""
         is_foreseen = isinstance(error, (StorageError, OSError))
         why = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
         _log.error(
-            "log not opened: nothing of it is served until you mend it and restart the broker log=%s-%d error=%r",
+            "log not opened: it is not served until you repair it and restart the broker log=%s-%d error=%r",
             topic,
             partition,
             why,
@@ -231,15 +231,12 @@ class LogManager:
         return UnopenedLog(folder, topic, partition, config, self.shared, known, why, self._now_ms())
 
     def _save_boot(self) -> None:
-        """Have the next start take what was written for granted, unless a log still has pending writes.
-
-        Or the disk has refused something since.
-        """
+        """Save the boot id, unless the disk or a log has failed: the next start then believes unflushed data."""
         if all(log.health.failure is None for log in self.logs.values()):
             self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
-        """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
+        """Yield the folder, topic and number of every partition; remove temporary files and deleted folders."""
         entries = files.list_folder(self.directory)
         self._remove_deleted(
             [name for name, is_folder in entries if is_folder and name.endswith(DELETE_SUFFIX)]
@@ -249,12 +246,12 @@ class LogManager:
                 try:
                     files.remove(self.directory / name)
                 except OSError as error:
-                    self.disk.refused(error)  # The next write of it replaces it.
+                    self.disk.refused(error)  # The next write of that file replaces it.
             elif is_folder and (named := partition_of(name)) is not None:
                 yield self.directory / name, *named
 
     def _remove_deleted(self, names: list[str]) -> None:
-        """Remove the folders of deleted partitions; what cannot be removed the next start tries again."""
+        """Remove the folders of deleted partitions; the next start tries again what fails."""
         if not names:
             return
         try:
@@ -267,20 +264,20 @@ class LogManager:
             files.remove_folder(self.directory / name)
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
-        """Make the log of a new partition."""
+        """Create the log of a new partition."""
         folder = self._folder_of_new(topic, partition)
         try:
             log = self._made(folder, topic, partition, topic_id, config)
         except OSError as error:
-            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+            raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
         self.logs[topic, partition] = log
         self._look_again(log)
         return log
 
     def restore(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
-        """Make the log of a partition that a start misses; what the disk has no room for comes before its first append.
+        """Create the log of a partition whose folder the start did not find.
 
-        Until then it may have no folder.
+        On a full disk the log may have no folder; then it is created before the first append.
         """
         unknown = recovery.Known(clean=True, ours=True, first_epoch=self.first_epoch)
         known = self._lost.get((topic, partition), unknown)
@@ -289,9 +286,9 @@ class LogManager:
             folder = self._folder_of_new(topic, partition)
             log = self._made(folder, topic, partition, topic_id, config)
         except StorageError:
-            # The start has found all folders.
+            # Something has the folder's name, and it is no folder: the start opened all of those.
             folder = self.directory / f"{topic}-{partition}"
-            error = StorageError(f"{folder}: is a file, where the partition has its folder; move it away")
+            error = StorageError(f"{folder}: is a file, but must be the partition's folder; move it away")
             log = self._unopened(folder, topic, partition, config, known, error)
             self._lost.pop((topic, partition), None)
         except OSError:
@@ -302,26 +299,26 @@ class LogManager:
         return log
 
     def _folder_of_new(self, topic: str, partition: int) -> Path:
-        """Return the folder that a partition is to have; raise StorageError where it cannot."""
+        """Return the folder for a new partition. Raise StorageError if the name is invalid or taken."""
         name = f"{topic}-{partition}"
         if partition_of(name) is None or topic in (".", ".."):
-            raise StorageError(f"topic {topic!r} has no name that a folder can have")
+            raise StorageError(f"topic {topic!r}: the name cannot be used for a folder")
         if (topic, partition) in self.logs:
             raise StorageError(f"{name}: exists")
         folder = self.directory / name
         if files.status(folder) is not None:
             raise StorageError(
-                f"{folder}: is there already, but not served; move it away, or restart to serve it"
+                f"{folder}: exists already, but is not served; move it away, or restart to serve it"
             )
         return folder
 
     def _made(self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
-        """Make a folder and the log in it, or nothing: OSError."""
+        """Create a folder and the log in it. Raise OSError, and leave nothing then."""
         try:
             if (topic, partition) in self._absent:
                 self._strike_absent()
             if (topic, partition) in self._lost:
-                return self._made_anew(folder, topic, partition, topic_id, config)
+                return self._recreated(folder, topic, partition, topic_id, config)
             return self._made_empty(folder, topic, partition, topic_id, config)
         except OSError as error:
             self.disk.refused(error)
@@ -331,24 +328,24 @@ class LogManager:
     def _made_empty(
         self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> Log:
-        """Make a log that begins at 0."""
+        """Create a log that begins at 0."""
         segment = Segment.begin(
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
         epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         contents = {
             layout.PARTITION_METADATA: layout.topic_id_file(topic_id),
-            epochs.path.name: epochs.encoded(),  # Here, and not on the thread that flushes all logs.
+            epochs.path.name: epochs.encoded(),  # Here, so that the flusher thread need not write it.
         }
         files.make_folder_with(folder, contents | dict.fromkeys(segment.new_names, b""))
         epochs.is_saved = True
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
 
-    def _made_anew(
+    def _recreated(
         self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> Log:
-        """Make the log of a partition whose folder is gone: its offsets are not given out again."""
-        _log.error("folder lost, made anew folder=%s", folder)
+        """Create the log of a partition whose folder was lost; its old offsets are not used again."""
+        _log.error("folder lost, created again folder=%s", folder)
         files.make_folder(folder)
         layout.save_topic_id(folder, topic_id)
         known = self._lost[topic, partition]
@@ -357,17 +354,17 @@ class LogManager:
         return log
 
     def sync_made(self, logs: Iterable[Log]) -> Steps[None]:
-        """Return once logs that were made are on disk by name, with the ids of their topics.
+        """Put the folders of new logs, with their topic ids, on disk, so that a later start finds them.
 
-        No later start takes them for new ones. One sync of the file system does it for many, or else a step for each.
+        For many logs one sync of the file system does it; otherwise each takes a step.
         """
         try:
-            # Those without a folder `restore` makes later.
+            # A log of `restore` may have no folder yet.
             made = [log for log in logs if files.status(log.directory) is not None]
             if not made or self._group_sync.sync_in_place_of(2 * len(made)):
                 return
             for log in made:
-                if self._is_served(log):  # Its topic may be deleted between two steps.
+                if self._is_served(log):  # Its topic may have been deleted between two steps.
                     files.sync(log.directory / layout.PARTITION_METADATA)
                     files.sync_folder(log.directory)
                 yield
@@ -376,38 +373,35 @@ class LogManager:
             raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
 
     def restore_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Write the topic's id into a partition's folder that names none: it is missing there, empty or torn.
-
-        Nothing waits for the disk: the next start looks again.
-        """
+        """Write the topic's id into a partition's folder if it has none, or a torn one. Not durable."""
         with self.disk.may_refuse("topic id", log):
             if log.topic_id is None:
                 layout.save_topic_id(log.directory, topic_id)
 
     def save_topic_id(self, log: Log, topic_id: bytes) -> None:
-        """Write the topic's id into a partition's folder."""
+        """Write the topic's id into a partition's folder. Not durable."""
         with self.disk.may_refuse("topic id", log):
             layout.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
-        """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.
+        """Delete a topic's logs, or those from partition `first` on, and their entries in the checkpoints.
 
-        The folders get names that no start would load, are removed, and then the entries are struck: removing first
-        frees the space that striking may need. A crash in between leaves entries without a folder, which the next
-        start strikes. After a StorageError call it again; the logs take no writes any more.
+        The folders are renamed, so that no start loads them, and removed. Then the entries are removed, which may need
+        the space that is free by then. A crash in between leaves entries without a folder; the next start removes
+        them. After a StorageError call this again; the logs take no more writes.
         """
-        doomed = self._doomed.setdefault((topic, first), set())
+        renamed = self._deleting.setdefault((topic, first), set())
         try:
             going = [(key, log) for key, log in self.logs.items() if key[0] == topic and key[1] >= first]
             for key, log in going:
                 yield
                 if not self._is_served(log):
-                    continue  # Deleted with the whole topic meanwhile.
+                    continue  # The whole topic was deleted between two steps.
                 suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 folder = self.directory / (str(log)[: NAME_BYTES_MAX - len(suffix)] + suffix)
                 log.retire(folder)
                 files.rename(self.directory / str(log), folder)
-                doomed.add(folder)
+                renamed.add(folder)
                 del self.logs[key]
                 self._due.drop(key)
                 if key in self._entries:
@@ -416,40 +410,40 @@ class LogManager:
                 del self._lost[key]
                 self._absent.add(key)
             yield
-            # Even if nothing is left to rename: an earlier try may have come as far as that.
+            # Even if nothing was renamed: an earlier call may have failed here.
             files.sync_folder(self.directory)
-            while doomed:
-                yield from _removed(doomed.pop())
+            while renamed:
+                yield from _removed(renamed.pop())
             for _, log in going:
-                # What still holds a log must not keep the space of its files; readers keep the files that they read.
+                # Free the space even if something still refers to the log; readers keep the files that they read.
                 log.release()
                 log.active.close()
-            self._doomed.pop((topic, first), None)
+            self._deleting.pop((topic, first), None)
             self._strike_absent()
         except OSError as error:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Cut a log as `Log.truncate` does.
+        """Truncate a log, with the checkpoints that `Log.truncate` requires.
 
-        The checkpoint says before that what goes need not be there, and only after that the log starts earlier: else
-        a crash in between would bring back what lies before its start.
+        The recovery point moves back before the cut. The log's start moves back only after it: otherwise a crash in
+        between would bring back records before the start.
         """
         log = self.logs[topic, partition]
         try:
             log.durability.recovery_point = min(log.recovery_point, log.batch_start(offset))
             self.checkpoint()
         except OSError as error:
-            raise StorageError(f"{log}: not cut: {error}") from error
+            raise StorageError(f"{log}: not truncated: {error}") from error
         log.truncate(offset, self.checkpoint)
 
     def _strike_absent(self) -> None:
-        """Rewrite the checkpoints, durably, if they name a partition that is not here."""
+        """Rewrite the checkpoints, durably, if they name a deleted partition."""
         if self._absent:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Write down how far each log is on disk, and where each begins."""
+        """Write the recovery point and the start offset of each log, durably."""
         logs = {key: log for key, log in self.logs.copy().items() if not self._is_unmade(log)}
         self._entries |= logs.keys()
         points = {key: known.recovery_point for key, known in self._lost.items()}
@@ -467,22 +461,21 @@ class LogManager:
 
     @staticmethod
     def _is_unmade(log: Log) -> bool:
-        """Tell whether there was no room yet for a log (`restore`): the next start is not to take it for lost."""
+        """Tell whether a log of `restore` has no folder yet; with an entry, the next start would take it for lost."""
         return (
             log.health.failure is not None and log.log_end_offset == 0 and files.status(log.directory) is None
         )
 
     def _is_served(self, log: Log) -> bool:
-        """Tell whether a log is still here, and not another one by its name."""
+        """Tell whether a log has not been deleted, or replaced by another of its name."""
         return self.logs.get((log.topic, log.partition)) is log
 
     def look_after(self) -> Steps[None]:
-        """Do what logs have left to be done soon; none of it fails the others.
+        """Do small pending work of the logs; one log's failure does not stop the others.
 
-        A log that waits for space takes writes again, if there is some. Snapshots of producers that rolls and flushes
-        have asked for are written. Where `flush.policy` leaves it to us, a log is flushed that much was appended to
-        since the last time: so what a kill leaves to be scanned is bounded, and the system never has so much to write
-        that appends wait.
+        Logs that failed take writes again if that is possible. Scheduled snapshots of producers are written. With
+        `flush.policy=acks`, a log is flushed when much was appended since its last flush. That bounds what the start
+        after a kill scans, and keeps the system from throttling appends to write dirty memory.
         """
         self.disk.look()
         for log in list(self.logs.values()):
@@ -497,14 +490,14 @@ class LogManager:
                 self._save_boot()
 
     def enforce_retention(self) -> Steps[int | None]:
-        """Delete what has expired in the logs that are due, and forget their producers that have gone.
+        """Delete expired segments and forget expired producers of the logs that are due.
 
-        Return when the next log is due, None without any. A log that fails stops no other, and is due again after
-        `log.retention.check.interval.ms`, as is each that has nothing to do before.
+        Return when the next log is due, None without logs. A log that fails does not stop the others. Each log is due
+        again after `log.retention.check.interval.ms` at the latest.
         """
         now_ms = self._now_ms()
         if now_ms < self._looked_ms:
-            # The clock was set back: no log waits until it is there again.
+            # The clock was set back, so all due times are too late.
             self.retain_soon(self.logs.values())
         self._looked_ms = now_ms
         for key in self._due.take(now_ms):
@@ -521,15 +514,15 @@ class LogManager:
         return self._due.next_ms()
 
     def retain_soon(self, logs: Iterable[Log]) -> None:
-        """Have the next round of retention look at these logs, whenever they are due."""
+        """Make these logs due for retention now."""
         now_ms = self._now_ms()
         for log in logs:
             self._due.hasten((log.topic, log.partition), now_ms)
 
-    def has_begun(self, log: Log) -> int | None:
-        """Take note that a segment has got its first batch: a log may be due sooner now. Return when the next one is.
+    def note_first_batch(self, log: Log) -> int | None:
+        """Record that a segment has got its first batch, so the log may be due sooner; return when the next log is due.
 
-        An empty segment has nothing to expire, so nothing is known of when it will.
+        The due time of an empty segment is unknown before that.
         """
         due_ms = next_due_ms(log, self._now_ms())
         if due_ms is not None and self._is_served(log):
@@ -537,14 +530,14 @@ class LogManager:
         return self._due.next_ms()
 
     def _look_again(self, log: Log, due_ms: int | None = None) -> None:
-        """Have retention look at a log then, and within `log.retention.check.interval.ms`."""
+        """Make a log due at `due_ms`, or after `log.retention.check.interval.ms` if that is sooner."""
         latest_ms = self._now_ms() + self.defaults.log_retention_check_interval_ms
         self._due.put((log.topic, log.partition), latest_ms if due_ms is None else min(due_ms, latest_ms))
 
     def _retain(self, log: Log) -> Steps[int | None]:
-        """Enforce retention on one log, some segments and files at a time; return when there will be more to do."""
+        """Enforce retention on one log, some segments and files per step; return when it is due again."""
         due_ms = None
-        # What comes to expire meanwhile is left to the next round, or a log that is written to would never end.
+        # A bounded number of steps: a log that is written to may expire segments for ever.
         for _ in range(2 + len(log.segments) + len(log.deleted)):
             yield
             if not self._is_served(log):
@@ -558,24 +551,24 @@ class LogManager:
         return due_ms
 
     def sweep_pins(self) -> Steps[None]:
-        """Remove the links of segments that readers outside the broker have left."""
+        """Remove pins that readers outside the broker have left."""
         for log in list(_opened(self.logs.values())):
             yield
             if self._is_served(log):
                 pins.sweep(log.directory, self._now_ms())
 
     def has_expired(self, logs: Iterable[Log]) -> bool:
-        """Tell whether retention would take anything of logs, if a broker were started on them now."""
+        """Tell whether a broker that starts now would soon delete segments of these logs."""
         now_ms = self._now_ms() + self.defaults.log_retention_check_interval_ms
         return any(expired(log.segments, log.log_start_offset, log.config, now_ms) for log in logs)
 
     def _flush_one(self, log: Log) -> None:
-        """Flush a log that may have a lot to sync. Raise StorageError."""
+        """Flush one log, which may have many files to sync. Raise StorageError."""
         for error in self._group_sync.flush([log]).values():
             raise error
 
     def flush_intervals(self) -> Steps[int | None]:
-        """Flush the logs with `flush.policy=interval` whose `flush.ms` is over; return the shortest of those, in ms."""
+        """Flush the logs with `flush.policy=interval` that are due; return the shortest `flush.ms` of such logs."""
         yield
         logs = [log for log in _opened(self.logs.values()) if log.config.flush_policy == "interval"]
         for first in range(0, len(logs), FLUSHED_AT_ONCE):
@@ -592,14 +585,14 @@ class LogManager:
         return min((log.config.flush_ms for log in logs), default=None)
 
     def close(self) -> bool:
-        """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.
+        """Flush, save and checkpoint everything, write the marker of a clean stop, and unlock the folder.
 
-        Return whether all that is on disk; what is not, the log names, and the next start recovers.
+        Return False if something failed: the reason was logged, and the next start recovers.
         """
         if self._lock is None:
             return True
-        # What is half deleted the next start deletes. What is not flushed together is flushed as it is closed.
-        logs = [log for log in self.logs.values() if (log.topic, 0) not in self._doomed]
+        # The next start removes a topic whose deletion is under way. Each log's `close` flushes it, if this does not.
+        logs = [log for log in self.logs.values() if (log.topic, 0) not in self._deleting]
         self._group_sync.flush_together(_opened(logs))
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             clean = all(list(pool.map(_closed, logs)))
@@ -615,7 +608,7 @@ class LogManager:
         return clean
 
     def _sync_closed(self, logs: list[Log]) -> None:
-        """Put on disk what was saved of logs as they were closed: after a power cut, too, the marker vouches for it."""
+        """Sync the files that `Log.close` has written: the marker must be true after a power cut too."""
         if self._group_sync.sync_in_place_of(len(SUFFIXES) * len(logs)):
             return
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
@@ -623,7 +616,7 @@ class LogManager:
                 pass
 
     def abandon(self) -> None:
-        """Let the folder go as it is, as a crash would."""
+        """Unlock the folder and leave its content as it is, like a crash."""
         self.logs = {}
         if self._lock is not None:
             self._lock.release()
@@ -635,12 +628,12 @@ def _opened(logs: Iterable[Log]) -> list[Log]:
 
 
 def _is_start_known(log: Log) -> bool:
-    """Tell whether a checkpoint is to name the offset with which a log starts."""
+    """Tell whether a checkpoint is to have the start offset of a log."""
     return not isinstance(log, UnopenedLog) or log.known.is_start_noted
 
 
 def _removed(folder: Path) -> Steps[None]:
-    """Remove a folder, a file a step; what cannot be removed the next start tries again."""
+    """Remove a folder, one file per step; the next start tries again what fails."""
     yield
     entries: list[files.Entry] = []
     with suppress(OSError):
@@ -659,7 +652,7 @@ def _sync_saved(log: Log) -> None:
 
 
 def _closed(log: Log) -> bool:
-    """Close a log; tell whether all of it is safe."""
+    """Close a log; tell whether all of it is on disk."""
     try:
         return log.close()
     except (StorageError, OSError) as error:

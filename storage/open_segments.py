@@ -1,8 +1,8 @@
-"""Which segments hold files open that they can open again, so that those of all logs together stay within a bound.
+"""Bounds how many files the segments of all logs keep open.
 
-Owns the order in which they opened them. At the bound the one that opened its files longest ago lets go of them: it
-opens them again when it is read, and readers keep what they hold. Knows nothing of what is in a segment, and keeps none
-alive: one that is deleted takes its files with it.
+Owns the order in which segments opened their files. At the bound, the one that opened its files longest ago closes
+them, and opens them again when it is read; readers keep the files that they hold. Knows nothing of what is in a
+segment. Keeps no segment alive: a deleted one closes its files.
 """
 
 import resource
@@ -11,36 +11,36 @@ from collections import OrderedDict
 from typing import Protocol
 from weakref import ref
 
-# Of all descriptors a quarter, and so many at most: opening a file again costs some 20 us.
+# A quarter of the process's descriptors, and at most this many: opening a file again costs some 20 us.
 DESCRIPTORS_MAX = 4096
 _SHARE = 4
-# A log and three indexes, each of which is a map that has a descriptor of its own.
+# A log and three indexes, each a map with its own descriptor.
 SEALED_DESCRIPTORS = 4
 
 
 class Openable(Protocol):
-    """What opens files on first use, and can let go of them."""
+    """What opens files on first use, and can close them again."""
 
     def let_go(self) -> None:
-        """Let go of the files that are open; called with the lock of `OpenSegments` held."""
+        """Close the open files; called with the lock of `OpenSegments` held."""
 
 
 class OpenSegments:
-    """For any thread. `lock` is held while a segment takes or lets go of files, not while they are opened."""
+    """For any thread. `lock` is held while a segment stores or drops its open files, not while it opens them."""
 
     def __init__(self, descriptors: int) -> None:
-        """Hold nothing; each may have so many descriptors."""
+        """Begin empty; each segment has at most `descriptors` open."""
         self._descriptors = descriptors
         self.lock = threading.Lock()
-        # Changed by whole operations only: a segment may go, and its entry with it, at any time and on any thread.
+        # Changed by atomic operations only: `_forget` may run at any time, on any thread.
         self._opened: OrderedDict[ref[Openable], None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many have opened their files."""
+        """Return how many segments have open files."""
         return len(self._opened)
 
     def note(self, segment: Openable) -> None:
-        """Take note that one has opened a file. Call with `lock` held."""
+        """Note that a segment has opened a file. Call with `lock` held."""
         opened = self._opened
         entry = ref(segment, self._forget)
         opened[entry] = None
@@ -52,7 +52,7 @@ class OpenSegments:
                 released.let_go()
 
     def _forget(self, entry: ref[Openable]) -> None:
-        """Drop a segment that is gone. The thread that let it go may hold the lock."""
+        """Drop a segment that was freed, by a thread that may hold the lock."""
         self._opened.pop(entry, None)
 
 

@@ -1,4 +1,4 @@
-"""Hard links that keep the files of segments for readers outside the broker, whatever becomes of the segments.
+"""Hard links that keep the files of segments for readers outside the broker, after the segments are deleted.
 
     PARTITION/.snapshot/PROCESS/BASE-INODE/   the files of one segment, under their own names
     PARTITION/.snapshot/PROCESS/PLAN.lease    the lease of one plan: one file, with a name in each partition it reads
@@ -6,11 +6,11 @@
 PROCESS is the program that plans reads. It links a segment once, however many of its plans read the segment. A lease
 holds the time when it was made, and a byte for each piece of its plan, which is set when the piece has been read. It
 ends when all bytes are set, when nobody has written to it or touched it for LEASE_MS, or when its process has ended.
-Every plan touches the folders of its segments. So a segment that was last touched before the oldest lease was made is
-of no plan that has a lease, and its links go. Both times are the file system's, so no clock is compared with another.
+Every plan touches the folders of its segments. So a segment that was last touched before the oldest lease was made
+belongs to no plan that has a lease, and its links are removed. Both times come from the file system's clock.
 
-Neither Kafka nor a log looks into these folders. Invariant: the folder of a partition is never made here; a topic that
-is deleted could not be made again where a folder of its name is left.
+Kafka and the broker's logs ignore these folders. Invariant: this module never creates the folder of a partition. The
+folder of a deleted topic would keep the topic from being created again.
 """
 
 import errno
@@ -30,12 +30,12 @@ FOLDER: Final = ".snapshot"
 LEASE_MS: Final = 10 * 60_000
 _SUFFIX: Final = ".lease"
 _MADE_MS: Final = struct.Struct(">q")
-_TRIES: Final = 100  # each is over within microseconds
+_TRIES: Final = 100  # each takes microseconds
 _BASE_DIGITS: Final = 20
 
 
 def begin(partitions: Sequence[Path], process: str, pieces: int) -> str:
-    """Make the lease of a plan of so many pieces, and return its name. OSError where that cannot be done."""
+    """Write the lease of a plan with this many pieces; return its name. Raise OSError."""
     name = uuid.uuid4().hex
     try:
         _lease_in(partitions, process, name, pieces)
@@ -50,7 +50,7 @@ def begin(partitions: Sequence[Path], process: str, pieces: int) -> str:
 
 
 def pin(partition: Path, process: str, base_offset: int) -> Path | None:
-    """Return a folder with links of the files of a segment; None if its log is gone. OSError if none can be made."""
+    """Link the files of a segment; return the folder of the links, None if the log is gone. Raise OSError."""
     log = f"{base_offset:0{_BASE_DIGITS}d}{LOG}"
     for _ in range(_TRIES):
         inode = _inode(partition / log)
@@ -62,21 +62,21 @@ def pin(partition: Path, process: str, base_offset: int) -> Path | None:
             _link_files(partition, base_offset, folder)
             os.utime(folder)
         except FileNotFoundError:
-            continue  # As in `begin`, or the log has just been deleted.
+            continue  # As in `_lease_in`, or the log has just been deleted.
         if _inode(folder / log) == inode:
             return folder
-        files.remove_folder(folder)  # Compaction has just put another log in its place.
+        files.remove_folder(folder)  # Compaction has just replaced the log.
     raise _busy(partition)
 
 
 def renew(lease: Path) -> None:
-    """Have a lease last LEASE_MS from now on; one that has ended stays so."""
+    """Extend a lease to LEASE_MS from now; one that has ended stays ended."""
     with suppress(OSError):
         os.utime(lease)
 
 
 def finish(lease: Path, pieces: Iterable[int]) -> None:
-    """Note that pieces have been read. With the last of them the lease ends, and links that no other plan needs go."""
+    """Mark pieces as read. The last one ends the lease and removes the links that no other plan needs."""
     try:
         file = files.File(lease)
         for piece in pieces:
@@ -84,7 +84,7 @@ def finish(lease: Path, pieces: Iterable[int]) -> None:
         if _is_over(file.pread(file.size, 0)):
             _end(lease)
     except OSError:
-        return  # It has ended before, or is another user's: then the next sweep ends it.
+        return  # It had ended already, or another user owns it: then the next sweep ends it.
 
 
 def sweep(partition: Path, now_ms: int) -> None:
@@ -98,18 +98,18 @@ def sweep(partition: Path, now_ms: int) -> None:
         is_kept = _sweep_process(folder, now_ms)
         status = files.status(folder)
         if not is_kept and status is not None and now_ms - status.modified_ms > LEASE_MS:
-            files.remove_folder(folder)  # Whatever else is in it.
+            files.remove_folder(folder)  # With any other content.
         _remove_empty(partition, process)
 
 
 def abandoned(partition: Path) -> list[Path]:
-    """Return the folders that processes of this machine have left, which have ended."""
+    """Return the folders of processes of this machine that have ended."""
     root = partition / FOLDER
     return [root / process for process in _folders(root) if has_ended(process)]
 
 
 def held_bytes(partition: Path) -> int:
-    """Return the bytes of logs that are on the disk for readers only, since the segments have gone."""
+    """Return the size of the logs that only these links keep on the disk."""
     links: Counter[int] = Counter()
     logs: dict[int, os.stat_result] = {}
     for process in _folders(partition / FOLDER):
@@ -122,12 +122,12 @@ def held_bytes(partition: Path) -> int:
 
 
 def process_of(pid: int) -> str:
-    """Return the name of a process of this machine, which no other has, now or later."""
+    """Return a name for a process of this machine, which no other process ever has."""
     return f"{os.uname().nodename}-{_namespace()}-{pid}-{_started(pid)}"
 
 
 def has_ended(process: str) -> bool:
-    """Tell whether a process has ended for sure: of one elsewhere, or in another container, nobody knows."""
+    """Tell whether a process is known to have ended; False for other machines and containers."""
     host, namespace, pid, started = ["", "", "", *process.rsplit("-", 3)][-4:]
     is_here = (host, namespace) == (os.uname().nodename, str(_namespace()))
     return is_here and pid.isdecimal() and _started(int(pid)) != started
@@ -141,18 +141,18 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _inode(path: Path) -> int | None:
-    """Return the number of a file on its file system, which another of its name does not have; None if missing."""
+    """Return a file's inode number, which tells it from a later file of the same name; None if it is missing."""
     found = _stat(path)
     return None if found is None else found.st_ino
 
 
 def _namespace() -> int:
-    """Return what tells the numbers of processes of one container from those of another."""
+    """Return the id of the pid namespace, which differs between containers."""
     return _inode(Path("/proc/self/ns/pid")) or 0
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in ticks of the system; nothing if it has ended (a zombie has)."""
+    """Return when a process was started, in system ticks; "" if it has ended or is a zombie."""
     try:
         stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()
     except OSError:
@@ -162,7 +162,7 @@ def _started(pid: int) -> str:
 
 
 def _lease_in(partitions: Sequence[Path], process: str, name: str, pieces: int) -> None:
-    """Write a lease in the first of partitions, and link it in all of them."""
+    """Write a lease in the first partition, and link it in all of them."""
     made: Path | None = None
     for partition in partitions:
         for _ in range(_TRIES):
@@ -172,7 +172,7 @@ def _lease_in(partitions: Sequence[Path], process: str, name: str, pieces: int) 
                 files.link(made, folder / f"{name}{_SUFFIX}")
                 break
             except FileNotFoundError:
-                # Another reader has just removed a folder that was empty, or the topic is deleted.
+                # Another reader has just removed the empty folder, or the topic was deleted.
                 if files.status(partition) is None:
                     raise
         else:
@@ -194,13 +194,13 @@ def _made(partition: Path, process: str) -> Path:
 
 
 def _busy(partition: Path) -> OSError:
-    return OSError(errno.EBUSY, "other readers remove the folder again and again", str(partition / FOLDER))
+    return OSError(errno.EBUSY, "other readers keep removing the folder", str(partition / FOLDER))
 
 
 def _new_lease(path: Path, pieces: int) -> Path:
-    """Write a lease under a name that is no lease's yet: one that is not whole would be taken for one that is over."""
+    """Write a lease under a temporary name: a sweep would take a partly written one for ended."""
     files.write(path, bytes(_MADE_MS.size + pieces))
-    path.chmod(0o666)  # Executors may be another user.
+    path.chmod(0o666)  # Executors may run as another user.
     status = files.status(path)
     if status is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -216,7 +216,7 @@ def _link_files(partition: Path, base_offset: int, folder: Path) -> None:
             files.link(source, target)
         except FileExistsError:
             if suffix != LOG and _inode(source) != _inode(target):
-                files.remove(target)  # What lies beside a log is replaced when the log grows, or is mended.
+                files.remove(target)  # The other files are replaced when the log grows or is repaired.
                 with suppress(FileNotFoundError):
                     files.link(source, target)
         except FileNotFoundError:
@@ -229,7 +229,7 @@ def _is_over(lease: bytes) -> bool:
 
 
 def _end(lease: Path) -> None:
-    """Remove a lease from all partitions, and what it alone has kept there."""
+    """Remove a lease from all partitions, with the links that only it kept."""
     process, partition = lease.parent.name, lease.parent.parent.parent
     for name, is_folder in files.list_folder(partition.parent):
         folder = partition.parent / name / FOLDER / process
@@ -240,7 +240,7 @@ def _end(lease: Path) -> None:
 
 
 def _sweep_process(folder: Path, now_ms: int) -> bool:
-    """Remove leases that are over, and links that no other keeps; return whether there is a lease."""
+    """Remove leases that have ended, and links without a lease; return whether a lease is left."""
     oldest_ms = min(_leases(folder, now_ms), default=None)
     for segment in _segments(folder):
         status = files.status(segment)
@@ -250,7 +250,7 @@ def _sweep_process(folder: Path, now_ms: int) -> bool:
 
 
 def _leases(folder: Path, now_ms: int) -> Iterator[int]:
-    """Yield when each lease was made, and remove those that are over."""
+    """Yield when each lease was made; remove those that have ended."""
     for name in _names(folder, folders=False):
         if not name.endswith(_SUFFIX):
             continue
@@ -279,4 +279,4 @@ def _names(folder: Path, *, folders: bool) -> list[str]:
     try:
         return [name for name, is_folder in files.list_folder(folder) if is_folder == folders]
     except OSError:
-        return []  # There is none, as a rule.
+        return []  # Usually there is no such folder.

@@ -1,9 +1,8 @@
-"""A partition's folder as it is now, to be read and never written: while a broker has it open, or none.
+"""Opens a partition's folder for reading, whether or not a broker has it open.
 
-Owns how a log is known without mending it: what a summary describes is believed as in `recovery`, and what comes after
-it is scanned, in memory. The log ends before a last batch that is not whole: it may be being written.
-Invariant: no file is made, changed, renamed or locked, and nothing is opened for writing; what a broker deletes
-meanwhile is as if it had never been there.
+A summary is believed as in `recovery`, and the log after it is scanned in memory. The log ends before an incomplete
+last batch, which a broker may be writing. Segments that a broker deletes during the load are left out. Invariant: no
+file is created, changed, renamed, locked or opened for writing.
 """
 
 from collections.abc import Callable
@@ -26,49 +25,49 @@ from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
-    """One whose file stays as it is, whatever it is found to lack."""
+    """An append index that is completed in memory only."""
 
     def replace_file(self) -> None:
-        """Leave the file alone."""
+        """Do nothing."""
 
 
-# How the file of a log is opened, of which all but the bytes may lie elsewhere.
+# Opens the log file of a segment; the pipeline passes one that reads the bytes from elsewhere.
 Opener = Callable[[Path], files.File]
 
 
 def opened(path: Path) -> files.File:
-    """Open the file of a log that lies here."""
+    """Open a local log file."""
     return files.File(path, read_only=True)
 
 
 class ReadOnlyShared(Shared):
-    """What the segments of a folder share that is only read: how their files are opened, too."""
+    """The shared objects of a read-only log, and how its log files are opened."""
 
     __slots__ = ("open_file",)
 
     def __init__(self, folder: Path, open_file: Opener = opened) -> None:
-        """Hold nothing yet."""
+        """Open log files with `open_file`."""
         super().__init__(folder, 0)
         self.open_file = open_file
 
 
 class ReadOnlySegment(Segment):
-    """A segment of which no file is written on the way to an answer."""
+    """A segment whose reads write no file."""
 
     __slots__ = ()
 
     def path(self, suffix: str) -> Path:
-        """Return the path of one of its files; of those of a copy some may have their names already."""
+        """Return the path of one of its files; a broker may have renamed some files of a copy already."""
         path = super().path(suffix)
         is_there = not self.mark or files.status(path) is not None
         return path if is_there else path.with_name(path.name.removesuffix(self.mark))
 
     def _refuse_replaced(self) -> None:
-        """Raise Mismatch if its log is gone, and an older one is there: retention would have taken that first."""
+        """Raise Mismatch if its log is gone but an older one is left: retention would have deleted that first."""
         if files.status(self.path(LOG)) is None and any(
             base < self.base_offset for base, _ in swap.present(self.folder)
         ):
-            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
+            raise Mismatch(f"{self.path(LOG)}: compaction has replaced it", self)
 
     def _open_file(self) -> files.File:
         assert isinstance(self.shared, ReadOnlyShared)
@@ -80,17 +79,17 @@ class ReadOnlySegment(Segment):
 
 
 class ReadOnlyLog(Log):
-    """A log as it was when it was opened; it takes no appends."""
+    """A log as of when it was opened; it takes no appends."""
 
     shared: ReadOnlyShared
     opened_ms = 0
 
     def recheck(self, segment: Segment, source: Source) -> Segment | None:
-        """Rebuild what is known of a segment from its log, in memory. For a prompt source raise TakesLong."""
+        """Rebuild a segment's indexes and summary in memory; return its replacement. Raise TakesLong if prompt."""
         if source.prompt:
-            raise TakesLong(f"{self}: a segment is to be checked again")
+            raise TakesLong(f"{self}: a segment has to be checked again")
         if self._is_replaced(segment):
-            # All of it is looked at again: what is known of others may be of before as well.
+            # Load all segments again: others may have been replaced too.
             self.segments = _segments(self.directory, self.config, self.shared, self.opened_ms)
         else:
             found = verification.recheck(segment, self.epochs.at)
@@ -102,11 +101,11 @@ class ReadOnlyLog(Log):
         return self.segments[by_offset.segment_number(self.segments, segment.base_offset)]
 
     def _is_replaced(self, segment: Segment) -> bool:
-        """Tell whether compaction has put another in the place of a segment since it was opened."""
+        """Tell whether compaction has replaced a segment since it was opened."""
         if dict(swap.present(self.directory)).get(segment.base_offset) != segment.mark:
             return True
-        said = Summary.load(segment.path(SUMMARY))
-        return said is not None and said.source_bytes != NONE and said.digests != segment.summary.digests
+        now = Summary.load(segment.path(SUMMARY))
+        return now is not None and now.source_bytes != NONE and now.digests != segment.summary.digests
 
 
 def load(
@@ -118,7 +117,7 @@ def load(
     now_ms: int,
     open_file: Opener = opened,
 ) -> ReadOnlyLog:
-    """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
+    """Open the log in a folder for reading. Raise ReadFailed if it has no segment."""
     shared = ReadOnlyShared(folder, open_file)
     segments = _segments(folder, config, shared, now_ms)
     log = ReadOnlyLog(
@@ -137,15 +136,15 @@ def load(
 
 
 def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms: int) -> tuple[Segment, ...]:
-    """Open the segments that are in a folder, all of one moment: compaction may put others in their places."""
+    """Open the segments in a folder, as of one moment: compaction may replace some during the load."""
     while True:
-        there = swap.present(folder)
-        found = [open_segment(folder, base, config, shared, now_ms, mark) for base, mark in there]
-        if there == swap.present(folder) or not any(each is None for each in found):
+        present = swap.present(folder)
+        found = [open_segment(folder, base, config, shared, now_ms, mark) for base, mark in present]
+        if present == swap.present(folder) or not any(each is None for each in found):
             break
     segments: list[Segment] = [segment for segment in found if segment is not None]
     if not segments:
-        raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
+        raise ReadFailed(f"{folder}: holds no segment of a log; name a folder of a broker's data")
     for segment in segments[:-1]:
         if not segment.size and segment.is_active:
             segment.become(State.SEALED)  # it stands for lost offsets, and can expire
@@ -156,7 +155,7 @@ def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms:
 def open_segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int, mark: str = ""
 ) -> ReadOnlySegment | None:
-    """Return what is known of a segment, without what is being written; None if it was just deleted."""
+    """Open a segment without the batch that is being written; return None if it was just deleted."""
     interval = config.index_interval_bytes
     unread = Summary(0, 0, base_offset, NONE, interval)
     segment = ReadOnlySegment(folder, base_offset, 0, unread, config.segment_index_bytes, shared)
@@ -181,7 +180,7 @@ def open_segment(
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
-        segment.become(State.ACTIVE)  # what is scanned is in memory only: it is not to be let go of
+        segment.become(State.ACTIVE)  # which keeps the scanned indexes: they are in memory only
         if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:
@@ -194,7 +193,7 @@ def open_segment(
 
 
 def _is_as_described(segment: ReadOnlySegment) -> bool:
-    """Tell whether what a summary describes can be gone on from: its indexes are there, and it is of this log."""
+    """Tell whether a scan can continue from the summary: it is of this log, and its indexes exist."""
     if segment.load_indexes() is None:
         return False
     try:

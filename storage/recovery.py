@@ -211,7 +211,7 @@ def find(
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
-    nameless = list(takewhile(last_entries.names_nobody, segments))
+    nameless = list(takewhile(last_entries.begins_with_messages, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
     _load_epochs(log, known, since)
     log.load_producers(found.snapshots, since, pending.write)
@@ -297,7 +297,7 @@ def _put_alone(log: Log) -> None:
 def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
     """Finish compactions and deletions, remove other leftovers and sidecars without a log; return what is left."""
     names = _names(folder)
-    if swap.are_in(names):
+    if swap.has_copies(names):
         swap.settle(folder)
         names = _names(folder)
     bases: set[int] = set()

@@ -1,11 +1,12 @@
-"""Which segments of a log have expired, and when the next one will have.
+"""Which segments of a log have expired, and when the next one will expire.
 
-Owns the rules of `retention.ms` and `retention.bytes`: arithmetic over what is known of the segments. Knows nothing of
-logs and locks, or of what becomes of a segment that has expired. Segments go oldest first, up to the first that has not
-expired. Unless `retention.clock=record`, a record from the future keeps nothing: a segment is never younger than its
-last append. Records may be too old already when they come: a segment stays for `late_ms` after its last append, or for
-`retention.ms` if that is shorter, so that they can be read. With `cleanup.policy=compact` alone nothing expires; what
-lies before the log's start goes all the same.
+Owns the rules of `retention.ms` and `retention.bytes`: arithmetic over the summaries of segments. Knows nothing of logs
+and locks, or of what happens to an expired segment.
+
+Segments expire oldest first, up to the first that has not expired. Unless `retention.clock=record`, a timestamp in the
+future does not delay that: age counts from the last append at the latest. Records may already be too old when they
+arrive; so that they can be read, a segment stays for `late_ms` after its last append, or for `retention.ms` if that is
+shorter. With `cleanup.policy=compact` alone nothing expires, except segments before the log's start.
 """
 
 from collections.abc import Sequence
@@ -23,16 +24,11 @@ def limit_ms(config: TopicConfig) -> int:
     return config.retention_ms if config.deletes else UNLIMITED
 
 
-def limit_bytes(config: TopicConfig) -> int:
-    """Return the size above which segments expire, UNLIMITED for none."""
-    return config.retention_bytes if config.deletes else UNLIMITED
-
-
 def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int) -> int:
-    """Count the oldest segments that are to go.
+    """Count the oldest segments that have expired.
 
-    As in Kafka, each rule looks at what the one before it leaves: first what lies before the log's start goes, then
-    what is too much, then what is too old.
+    As in Kafka, each rule looks at the segments that the one before it leaves: first the log's start, then the size,
+    then the age.
     """
     return sum(_expired(segments, log_start_offset, config, now_ms))
 
@@ -40,26 +36,26 @@ def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicCon
 def _expired(
     segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int
 ) -> tuple[int, int, int]:
-    """Count what goes by each of `_RULES`."""
+    """Count the segments that expire by each of `_RULES`."""
     before = _before_start(segments, log_start_offset)
-    surplus = _surplus(segments[before:], limit_bytes(config))
+    surplus = _surplus(segments[before:], config.retention_bytes if config.deletes else UNLIMITED)
     return before, surplus, _too_old(segments[before + surplus :], config, now_ms)
 
 
 def next_due_ms(oldest: Segment, config: TopicConfig) -> int | None:
-    """Return when the oldest segment will have expired by time; None for never, or as long as the log is empty."""
+    """Return when the oldest segment will expire by age; None for never, or while the log is empty."""
     if limit_ms(config) == UNLIMITED or _has_nothing_to_expire(oldest):
         return None
     return max(_aged_ms(oldest, config), _read_until_ms(oldest, config))
 
 
 def is_late(segment: Segment, config: TopicConfig) -> bool:
-    """Tell whether a segment stays for longer than its age allows, as its records were old when they came."""
+    """Tell whether a segment stays longer than its age allows because its records were old when they arrived."""
     return _read_until_ms(segment, config) > _aged_ms(segment, config)
 
 
 def _aged_ms(segment: Segment, config: TopicConfig) -> int:
-    return stamp_ms(segment, config.retention_clock) + config.retention_ms + 1
+    return stamp(segment, config.retention_clock).time_ms + config.retention_ms + 1
 
 
 def _read_until_ms(segment: Segment, config: TopicConfig) -> int:
@@ -67,16 +63,16 @@ def _read_until_ms(segment: Segment, config: TopicConfig) -> int:
 
 
 class Stamp(NamedTuple):
-    """When the age of a segment begins, and what says so: `record` (its largest time), `append` or `created`."""
+    """When the age of a segment begins, and by which time: `record` (its largest timestamp), `append` or `created`."""
 
     time_ms: int
     by: str
 
 
 def stamp(segment: Segment, clock: str) -> Stamp:
-    """Return when a segment's age begins, by a clock of `retention.clock`; without timestamps it is the last append.
+    """Return when a segment's age begins, by a clock of `retention.clock`; without timestamps, at the last append.
 
-    One that stands for records that were lost (`recovery`) is as old as that discovery.
+    The age of an empty segment begins with its creation: if it stands for lost records, with their discovery.
     """
     summary = segment.summary
     if not summary.batch_count:
@@ -89,7 +85,7 @@ def stamp(segment: Segment, clock: str) -> Stamp:
 
 
 def is_bound(segment: Segment, begins: Stamp) -> bool:
-    """Tell whether a segment's age begins then or earlier: nobody noted that time, and a bound stands in."""
+    """Tell whether a stamp is only an upper bound, as the time itself is unknown."""
     if begins.by == "created":
         return bool(segment.summary.is_created_bound)
     if begins.by != "append":
@@ -98,13 +94,8 @@ def is_bound(segment: Segment, begins: Stamp) -> bool:
     return index is None or index.entry(len(index) - 1).is_bound
 
 
-def stamp_ms(segment: Segment, clock: str) -> int:
-    """Return the time of `stamp`."""
-    return stamp(segment, clock).time_ms
-
-
 def rests_on_index(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
-    """Tell whether a segment that nobody has read yet has expired by its time index alone (`last_entries`)."""
+    """Tell whether a segment has expired only by its unverified time index (`last_entries`)."""
     by_append_ms = segment.summary.last_append_ms + limit_ms(config)
     return (
         segment.is_known_by_index
@@ -114,10 +105,10 @@ def rests_on_index(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 class Verdict(NamedTuple):
-    """What retention says of a segment: the rule by which it goes now, or None, and when it will go by time.
+    """What retention decides about a segment: the rule by which it has expired, or None, and when it will expire.
 
-    `due_ms` is when that will be if nothing is appended; None for never, or as long as it is empty. `held_by` is the
-    base offset of the older segment that keeps it from going when its own time has come.
+    `due_ms` is when it expires by age if nothing more is appended; None for never, or while it is empty. `held_by` is
+    the base offset of an older segment that keeps it after its own time.
     """
 
     segment: Segment
@@ -130,7 +121,7 @@ class Verdict(NamedTuple):
 def verdicts(
     segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int
 ) -> list[Verdict]:
-    """Say of each segment, oldest first, what `expired` makes of it, and when it will have expired by time."""
+    """Return the verdict for each segment, oldest first."""
     counts = _expired(segments, log_start_offset, config, now_ms)
     rules = [rule for rule, count in zip(_RULES, counts, strict=True) for _ in range(count)]
     found: list[Verdict] = []
@@ -152,11 +143,11 @@ def verdicts(
 
 
 def would_keep_longer(segment: Segment, timestamp: int, config: TopicConfig, now_ms: int) -> bool:
-    """Tell whether a segment would expire later, by more than `segment.min.ms`, with a record of a time in it."""
+    """Tell whether a record with this timestamp would delay a segment's expiry by more than `segment.min.ms`."""
     if limit_ms(config) == UNLIMITED:
         return False
-    # What lies in the future expires by no one's clock before what is appended now.
-    before_ms = min(stamp_ms(segment, config.retention_clock), now_ms)
+    # A timestamp in the future counts as now.
+    before_ms = min(stamp(segment, config.retention_clock).time_ms, now_ms)
     after_ms = now_ms if config.retention_clock == "append" else min(max(timestamp, before_ms), now_ms)
     return after_ms - before_ms > config.segment_min_ms and now_ms - after_ms <= limit_ms(config)
 
@@ -166,7 +157,7 @@ def _has_nothing_to_expire(segment: Segment) -> bool:
 
 
 def _before_start(segments: Sequence[Segment], log_start_offset: int) -> int:
-    """Count the segments that end at or before the log's start; the active one never does."""
+    """Count the sealed segments that end at or before the log's start."""
     number = 0
     for following in segments[1:]:
         if following.base_offset > log_start_offset:
@@ -176,7 +167,7 @@ def _before_start(segments: Sequence[Segment], log_start_offset: int) -> int:
 
 
 def _surplus(segments: Sequence[Segment], retention_bytes: int) -> int:
-    """Count the oldest segments that can go while at least `retention_bytes` stay; never the active one."""
+    """Count the oldest sealed segments that can go so that at least `retention_bytes` stay."""
     number = 0
     if retention_bytes != UNLIMITED:
         surplus = sum(segment.size for segment in segments) - retention_bytes
@@ -189,7 +180,7 @@ def _surplus(segments: Sequence[Segment], retention_bytes: int) -> int:
 
 
 def _too_old(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
-    """Count the segments that are too old, up to the first that is not."""
+    """Count the oldest segments that are too old, up to the first that is not."""
     number = 0
     for segment in segments:
         due_ms = next_due_ms(segment, config)

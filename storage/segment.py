@@ -1,13 +1,13 @@
 """One segment: its log file, its three indexes, its summary.
 
-Owns the bytes of one `<base>.log` and keeps two indexes a pure function of them and of the index interval: whether a
-batch arrives by append, by recovery or by a rebuild, it goes through `_note`. Knows nothing of other segments, of
-producers, of when to roll or of how it is searched (`search`). Not locked: the log that owns it is.
+Owns the bytes of one `<base>.log`. The offset index and the time index are a pure function of these bytes and of the
+index interval: appends, recovery and rebuilds all pass each batch to `_note`. Knows nothing of other segments, of
+producers, of when to roll or of searches (`search`). Has no lock; the log that owns it has.
 
-The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
-is sealed; a sealed one lets go of all of them where too many are open (`open_segments`). The summary vouches for the
-index files and for the log that were there when the segment was loaded: `read` and `slice` give no byte of it that was
-not verified since, and `Mismatch` says that what is known of the segment has to be rebuilt (`verification`).
+The log file is opened on first use. An active segment has its indexes in memory, a sealed one maps them on first use
+and closes its files when too many are open (`open_segments`). The summary has checksums of the index files and of the
+log as they were when the segment was loaded. `read` and `slice` return verified bytes only; they raise `Mismatch` if
+the indexes and the summary must be rebuilt (`verification`).
 """
 
 from collections.abc import Iterable
@@ -38,32 +38,31 @@ _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
 class State(Enum):
-    """Where a segment is in its life. `_NEXT` has the ways from one state to another.
+    """The life cycle of a segment; `_NEXT` has the transitions.
 
-    An active segment and a copy keep their files open. The others open them when they are needed, and let go of them
-    where too many are open. A sealed segment that Kafka wrote may be known by the last entries of its indexes alone
-    (`Segment.is_known_by_index`), until it is first read.
+    An active segment and a copy keep their files open; the others open them on demand. Of a sealed segment that Kafka
+    wrote, only the last index entries may be known until it is first read (`Segment.is_known_by_index`).
     """
 
     ACTIVE = auto()  # takes appends, or is being scanned
     SEALED = auto()  # is only read
-    COPY = auto()  # made by compaction: its files have not got their names yet, and end with its `mark`
-    REPLACED = auto()  # a copy has its place, and may have its names: it opens no more files
+    COPY = auto()  # made by compaction: the names of its files still end with its `mark`
+    REPLACED = auto()  # by a copy, which may have its file names: it opens no more files
 
 
 _NEXT = {
-    # By a roll, or by a start that has scanned it.
+    # By a roll, or after a start has scanned it.
     State.ACTIVE: {State.SEALED},
-    # By a cut or a start, after which it takes the appends; by a scan; by compaction.
+    # ACTIVE by a truncation, a start or a scan; REPLACED by compaction.
     State.SEALED: {State.ACTIVE, State.REPLACED},
-    # Once its files have their names; by a scan, where a reader finds it before.
+    # SEALED when its files are renamed; ACTIVE by the scan of a reader that finds it before.
     State.COPY: {State.SEALED, State.ACTIVE},
     State.REPLACED: set(),
 }
 
 
 def log_bytes(folder: Path) -> int:
-    """Return how many bytes the `.log` files in a partition's folder have; OSError where it cannot be listed."""
+    """Return the total size of the `.log` files in a partition's folder. Raise OSError."""
     logs = (
         files.status(folder / entry.name)
         for entry in files.list_folder(folder)
@@ -73,7 +72,7 @@ def log_bytes(folder: Path) -> int:
 
 
 class Mismatch(CorruptLog):
-    """The files of a segment are not what its summary says: rebuild what is known of it, and look again."""
+    """A segment's files do not match its summary: call `Log.recheck`, and try again."""
 
     def __init__(self, message: str, segment: "Segment") -> None:
         """Name the segment to `Log.recheck`."""
@@ -82,11 +81,11 @@ class Mismatch(CorruptLog):
 
 
 class Segment:
-    """A segment; `size` is what of its log is published to readers.
+    """A segment; `size` is how much of its log is published to readers.
 
-    `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another. The names
-    of its files end with its `mark`, which only a copy has. `unverified` are the blocks that were there when it was
-    loaded, None once all of them have been verified. `sample` is what is known of its keys.
+    `identity` is a key for caches of the log's content; a truncation changes it. The names of a copy's files end with
+    its `mark`, which is empty for others. `unverified` has the blocks from when the segment was loaded, None once all
+    are verified. `sample` is a sample of the keys, if there is one.
     """
 
     __slots__ = (
@@ -122,7 +121,7 @@ class Segment:
         self._append_index: AppendIndex | None = None
         self._digests: Digests | None = None
         self._finished_size = -1
-        self._entry_ms = NONE  # the append time for which the last batch needed no entry any more
+        self._entry_ms = NONE  # the append time that the append index was last asked to note
         self.last_offset_max = 0
         self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
 
@@ -139,9 +138,9 @@ class Segment:
         origin: Origin = Origin.APPENDED,
         mark: str = "",
     ) -> "Segment":
-        """Describe a new, active segment, whose files are to be made by `make_files`.
+        """Describe a new, active segment, or a copy if it has a `mark`; `make_files` creates its files.
 
-        `last_append_ms` is when the log it belongs to was last appended to; `mark` ends the names of a copy.
+        `last_append_ms` is the last append time of the whole log.
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
@@ -152,7 +151,7 @@ class Segment:
         segment._append_index = segment._append_index_of(bytearray())
         return segment
 
-    # Its files.
+    # Files.
 
     def path(self, suffix: str) -> Path:
         """Return the path of one of its files."""
@@ -164,7 +163,7 @@ class Segment:
 
     @property
     def file(self) -> files.File:
-        """The log file, opened on first use; what is read from it past `read` and `slice` was not verified."""
+        """The log file, opened on first use. Only `read` and `slice` verify its bytes."""
         file = self._file
         return self._open() if file is None else file
 
@@ -176,7 +175,7 @@ class Segment:
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         self._refuse_replaced()
         with self.shared.open_segments.lock:
-            # There is one only, also where two threads open it at once: it knows where the next append goes.
+            # If two threads open it at once, one wins: the file knows where the next append goes.
             if self._file is None:
                 opened.size = self.size
                 self._file = opened
@@ -188,26 +187,26 @@ class Segment:
         return files.File(self.path(LOG))
 
     def release(self) -> None:
-        """Let go of what can be opened again; readers keep what they hold."""
+        """Close the files that can be opened again; readers keep those that they hold."""
         with self.shared.open_segments.lock:
             self.let_go()
             if self._append_index is not None:
                 self._append_index.let_go()
 
     def let_go(self) -> None:
-        """Do as `release` does, where the lock of `open_segments` is held; not while its files change their names."""
+        """Do as `release` with the lock of `open_segments` held; nothing is closed in a state that keeps files open."""
         if self.state in (State.SEALED, State.REPLACED):
             self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
 
     def close(self) -> None:
-        """Let go of the log's file, which has been flushed, even while active: no more is appended."""
+        """Close the log file, even of an active segment: it has been flushed, and no append follows."""
         with self.shared.open_segments.lock:
             self._file = None
             if self._append_index is not None:
                 self._append_index.let_go()
 
     def sync(self) -> None:
-        """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
+        """Put the files of a sealed segment on disk; missing files were deleted and need no sync."""
         file = self._file
         if file is not None:
             file.sync()
@@ -217,15 +216,15 @@ class Segment:
             files.sync(self.path(suffix))
 
     def make_files(self) -> None:
-        """Make the files of a new segment, all or none. Their names are durable once the folder is synced.
+        """Create the files of a new segment, all or none. Their names are durable once the folder is synced.
 
-        The log comes last: what a crash leaves without one is no segment.
+        The log comes last: without it, files that a crash leaves are no segment.
         """
         files.create_all([self.folder / name for name in self.new_names])
 
     @property
     def new_names(self) -> list[str]:
-        """The names of the files that a new segment has, empty, in the order in which to make them."""
+        """The names of a new segment's files, in the order in which to create them."""
         return [self.name(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
     @property
@@ -245,35 +244,35 @@ class Segment:
         return summary.last_append_ms if summary.batch_count else summary.created_ms
 
     def read(self, count: int, position: int, source: Source) -> memoryview:
-        """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
+        """Read verified bytes of its log from a source. Raise Mismatch."""
         if self.unverified is not None:
             self.verify(position, position + count, source)
         return source.read(self._file or self._open(), count, position)
 
     def slice(self, position: int, length: int, data: bytes | None, source: Source) -> files.FileSlice:
-        """Return a slice of its log, verified now; `data` are its bytes, where they are known already."""
+        """Return a verified slice of its log; `data` has its bytes if they were read already. Raise Mismatch."""
         if self.unverified is not None:
             self.verify(position, position + length, source)
         return files.FileSlice(self._file or self._open(), position, length, data)
 
     def verify(self, start: int, end: int, source: Source) -> None:
-        """Verify what was in a range when the segment was loaded, if nobody has; raise Mismatch if it has changed."""
+        """Verify the blocks of a range that were not verified since the segment was loaded. Raise Mismatch."""
         unverified = self.unverified
         if unverified is None:
             return
         if not unverified.verify(self.file, start, end, source):
-            raise Mismatch(f"{self.path(LOG)}@{start}-{end}: not what its summary says", self)
+            raise Mismatch(f"{self.path(LOG)}@{start}-{end}: does not match its summary", self)
         if unverified.is_done:
             self.unverified = None
 
     @property
     def is_known_by_index(self) -> bool:
-        """Whether only the last entries of its indexes were read: the log and indexes cannot be, before a check."""
+        """Whether only the last entries of its indexes were read. Other reads raise Mismatch until it is checked."""
         return self.unverified is not None and not self.unverified.has_digests
 
     @property
     def digests(self) -> Digests:
-        """The digests of its blocks, to go on with."""
+        """The digests of its blocks, to add to."""
         digests = self._digests
         if digests is None:
             digests = self._digests = Digests(self.summary.digests)
@@ -298,17 +297,14 @@ class Segment:
         return self._load_append_index() if index is None else index
 
     def _refuse_replaced(self) -> None:
-        """Raise Mismatch if files of its names may be those of another: to be asked once they are open."""
+        """Raise Mismatch if the opened files may belong to its replacement: call this after opening them."""
         if self.state is State.REPLACED:
-            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
+            raise Mismatch(f"{self.path(LOG)}: compaction has replaced it", self)
 
     # Writing.
 
     def append(self, data: memoryview | bytearray, valid: ValidBatch, base_offset: int, now_ms: int) -> int:
-        """Write one batch that has its offsets, take note of it, and return its position.
-
-        After an OSError call `cut_torn`.
-        """
+        """Write one batch that has its offsets; return its position. After an OSError call `cut_torn`."""
         if self._offset_index is None:
             self._load_indexes()
         digests, summary = self._digests or self.digests, self.summary
@@ -316,7 +312,7 @@ class Segment:
         end = position + len(data)
         file = self._file or self.file
         if now_ms != self._entry_ms:
-            # First, so that no batch is ever there without it.
+            # Before the batch, so that a crash leaves no batch without its append time.
             self.append_index.append_if_later(base_offset - self.base_offset, now_ms)
             self._entry_ms = now_ms
         file.append(data)
@@ -333,13 +329,13 @@ class Segment:
         if position == 0:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
-                # At once: without timestamps, rolling counts from the creation time, which the log does not hold.
+                # At once: without timestamps, rolling counts from the creation time, which only the summary has.
                 with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
                     self.save()
         return position
 
     def extend(self, data: Buffer, batches: Iterable[ValidBatch]) -> None:
-        """Write batches of other segments, one after another, into a copy; their append times are not noted."""
+        """Append batches of other segments to a copy; `write_append_times` writes their append times."""
         self.file.append(data)
         self.digests.add(data, self.size)
         for batch in batches:
@@ -347,9 +343,9 @@ class Segment:
             self.size += batch.size_bytes
 
     def _note(self, position: int, base_offset: int, batch: ValidBatch) -> None:
-        """Bring summary and indexes up to date with the batch at `position`, the next in the log.
+        """Update summary and indexes for the batch at `position`, the next in the log.
 
-        `base_offset` is its offset, whatever its header says.
+        `base_offset` is its offset; its header may still have the producer's.
         """
         summary = self.summary
         header = batch.header
@@ -361,13 +357,13 @@ class Segment:
         if header.attributes & _RARE:
             summary.note_rare(header)
         summary.note_least(position, batch.min_timestamp)
-        # An empty batch, left by compaction, has a timestamp that no record has.
+        # No record has the timestamp of an empty batch, which compaction leaves.
         if max_timestamp > summary.max_timestamp and record_count:
             summary.max_timestamp = max_timestamp
             delta = batch.max_timestamp_offset_delta
             summary.max_timestamp_offset = base_offset + delta if delta >= 0 else NONE
             summary.max_timestamp_last_offset = last_offset
-        # Bytes since the last entry, this batch not counted; a difference needs no counter that a restart could lose.
+        # Bytes since the last entry, without this batch. A difference needs no counter that a restart could lose.
         if position - summary.indexed_position > summary.index_interval_bytes:
             self._index(position, last_offset)
         summary.record_count += record_count
@@ -375,9 +371,9 @@ class Segment:
         summary.next_offset = last_offset + 1
 
     def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
-        """Take note of messages of an older format, each an entry of the log.
+        """Update summary and indexes for messages of an older format, each of which is an entry of the log.
 
-        All those of one stretch that get no index entry change the same few figures: they are looked at together.
+        Messages of one stretch that get no index entry are tallied together.
         """
         summary = self.summary
         at = 0
@@ -407,7 +403,7 @@ class Segment:
         return self.summary.append_entries if self._append_index is None else len(self._append_index)
 
     def bound_indexes(self, index_bytes_max: int) -> None:
-        """Let no index grow beyond a size from now on."""
+        """Limit the size of each index from now on."""
         self.index_bytes_max = index_bytes_max
         offsets, times = self.summary.offset_entries, self.summary.time_entries
         if self._offset_index is not None and self._time_index is not None:
@@ -415,9 +411,9 @@ class Segment:
         self._limit_offsets(offsets, times, self._append_entries)
 
     def _limit_offsets(self, offset_entries: int, time_entries: int, append_entries: int) -> None:
-        """Set the last offset that fits: by its distance from the base, or none where an index is full."""
+        """Set the largest offset that the segment takes: indexes hold 32-bit distances, and a full index takes none."""
         self.last_offset_max = self.base_offset + INT32_MAX
-        # One slot of the time index is kept for the entry that sealing adds.
+        # Sealing adds one more entry to the time index.
         if (
             offset_entries >= self.index_bytes_max // OffsetIndex.entry_bytes
             or time_entries >= self.index_bytes_max // TimeIndex.entry_bytes - 1
@@ -426,7 +422,7 @@ class Segment:
             self.last_offset_max = -1
 
     def cut_torn(self) -> None:
-        """Remove what a failed append left after the published end: nothing, if the file could not be opened."""
+        """Cut off what a failed append wrote after the published end."""
         if self._file is not None:
             self._file.truncate(self.size)
         self._entry_ms = NONE
@@ -434,9 +430,9 @@ class Segment:
             self._append_index.cut(self.next_offset - self.base_offset)
 
     def save(self, *, final: bool = False, flushed: bool = False, durably: bool = False) -> bytes:
-        """Write indexes and summary as they stand, with `final` as if sealed; `durably` forces the summary to disk.
+        """Write indexes and summary, with `final` as of a sealed segment; `durably` forces the summary to disk.
 
-        `flushed` says that the log is there. Return what the summary's file is to hold once it is.
+        `flushed` says that the log is on disk. Return the content of the summary's file for when it is.
         """
         summary, offset_index, time_index = self.summary, self.offset_index, self.time_index
         entry = b""
@@ -445,10 +441,10 @@ class Segment:
             entry = time_index.next_entry(summary.max_timestamp, relative_offset)
         summary.log_bytes = self.size
         summary.digests = self.digests.encode(self.size)
-        # Before they are written: where that fails no file passes for them once they are let go.
+        # Before the files are written: if that fails, no index file matches the summary once memory is released.
         summary.offset_entries, summary.time_entries = len(offset_index), len(time_index) + bool(entry)
         summary.offset_crc, summary.time_crc = offset_index.save(), time_index.save(entry)
-        if self._append_index is not None:  # else nothing was appended since the summary was read
+        if self._append_index is not None:  # otherwise nothing was appended since the summary was read
             summary.append_entries, summary.append_crc = len(self._append_index), self._append_index.save()
         summary.flushed = 1
         once_flushed = summary.encode()
@@ -466,11 +462,11 @@ class Segment:
             self.save(final=True, flushed=flushed)
 
     def replace_summary(self, *, finished: bool) -> None:
-        """Save at once what was found in a log that is on disk, where the summary's file says something else."""
+        """Replace, durably, a summary that does not describe the log, which is on disk."""
         self.save(final=finished, flushed=True, durably=True)
 
     def replace_files(self, *, flushed: bool) -> None:
-        """Seal with files of its own: readers of the ones before keep what they have mapped."""
+        """Seal with new files: readers of the old ones keep their maps."""
         self.become(State.SEALED)
         with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
             self.append_index.mend_file()
@@ -481,12 +477,12 @@ class Segment:
             self.finish(flushed=flushed)
 
     def seal(self) -> None:
-        """Take less memory: from now on it is only read. It must be finished."""
+        """Seal it and release its memory, after `finish`."""
         self.become(State.SEALED)
         self._offset_index = self._time_index = self._append_index = self._digests = None
 
     def become(self, state: State) -> None:
-        """Go on to another state, or stay as it is."""
+        """Change to another state, or keep the current one."""
         assert state is self.state or state in _NEXT[self.state], f"{self.path(LOG)}: {self.state} to {state}"
         with self.shared.open_segments.lock:
             self.state = state
@@ -494,19 +490,19 @@ class Segment:
                 self.shared.open_segments.note(self)
 
     def note_flushed(self) -> None:
-        """Have the summary of a sealed segment say that all of it is on disk, if it says so of its indexes."""
+        """Write into the summary of a sealed segment that all of it is on disk, if the summary is final."""
         if self._finished_size == self.size:
             self.summary.flushed = 1
             self.write_summary(self.summary.encode())
 
     def write_summary(self, data: bytes) -> None:
-        """Replace the summary's file; a failure costs time at the next start, nothing else."""
+        """Replace the summary's file; a failure only makes the next start slower."""
         with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
             self.summary.file_append_ms = NONE
             files.write(self.path(SUMMARY), data)
 
     def bound_clean(self, offset: int) -> None:
-        """Know, on disk too, of no replacement by a record from an offset on."""
+        """Forget, on disk too, that compaction has compared the segment with records from an offset on."""
         if self.summary.cleaned_to > offset:
             self.summary.cleaned_to = offset
             files.write_atomically(self.path(SUMMARY), self.summary.encode())
@@ -514,9 +510,9 @@ class Segment:
     # Loading.
 
     def believe(self, summary: Summary, *, finished: bool) -> None:
-        """Take what a summary says, for as long as nothing shows that it is not true.
+        """Use a loaded summary; reads verify the bytes that it describes.
 
-        `finished` if it was written when the segment was sealed or closed.
+        `finished` says that it was written when the segment was sealed or closed.
         """
         self.summary = summary
         if summary.log_bytes:
@@ -525,7 +521,7 @@ class Segment:
         self._finished_size = self.size if finished else -1
 
     def load_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
-        """Take the index files if they are as the summary says; what is after its entries is not looked at."""
+        """Load the index files; return None if they do not match the summary. Bytes after its entries are ignored."""
         summary = self.summary
         offset_bytes = summary.offset_entries * OffsetIndex.entry_bytes
         time_bytes = summary.time_entries * TimeIndex.entry_bytes
@@ -540,7 +536,7 @@ class Segment:
         if (offset_index.crc, time_index.crc) != (summary.offset_crc, summary.time_crc):
             return None
         if self.is_active:
-            # Closing added an entry that the log, as it will go on, does not call for.
+            # Closing added an entry that an active segment does not have.
             time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
         indexes = offset_index, time_index
         with self.shared.open_segments.lock:
@@ -555,7 +551,7 @@ class Segment:
             self._refuse_replaced()
             if files.status(self.path(LOG)) is None:
                 raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
-            raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
+            raise Mismatch(f"{self.path(INDEX)}: missing, or of another log", self)
         return indexes
 
     def _load_append_index(self) -> AppendIndex:
@@ -577,11 +573,11 @@ class Segment:
         return index
 
     def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool = False) -> AppendIndex | None:
-        """Have append times for what was found in the log, after a stop that may have taken some.
+        """Complete the append index for the batches in the log, after a stop that may have lost entries.
 
-        All was appended by `bound_ms`, which stands in where no entry and no batch tells. Return the index if its file
-        has yet to be replaced, or if the summary vouches for entries that are gone: it would take others in their place
-        for those of another log.
+        `bound_ms` is when all of it had been appended; it stands in for unknown append times. Return the index if its
+        file has to be replaced, or if the summary has a checksum of lost entries: with new ones in their place, the
+        summary would seem to belong to another log.
         """
         summary, stored = self.summary, append_index.load(self.path(APPEND_INDEX))
         index = self._append_index = self._mended(stored, bound_ms, is_tail_lost=is_tail_lost)
@@ -597,7 +593,7 @@ class Segment:
         files.write(index.path, index.encode())
 
     def _is_file_of(self, index: AppendIndex, stored: Stored) -> bool:
-        """Tell whether entries can go on in the file as it is."""
+        """Tell whether the file holds exactly the entries of an index, so that appends can go on in it."""
         if index.data != stored.entries:
             return False
         return not index.data or stored.header_of(self.folder, self.base_offset) is not None
@@ -620,7 +616,7 @@ class Segment:
         return indexes
 
     def unread(self, size: int) -> "Segment":
-        """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
+        """Return an active segment of the same log, to scan; it knows only what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
         segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
@@ -632,7 +628,7 @@ class Segment:
         return segment
 
     def rebuild(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
-        """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
+        """Rebuild indexes and summary from the log; what the log does not hold stays as it is."""
         self.summary = self.summary.only_times(self.base_offset)
         self.unverified = None
         self._digests = Digests()
@@ -641,9 +637,9 @@ class Segment:
         self.summary.appended_from = min(self.summary.appended_from, self.next_offset)
 
     def scan(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
-        """Verify every batch after what the summary describes, and take note of it.
+        """Verify every batch after the end of the summary, and add it to summary and indexes.
 
-        What is not a whole batch, or is refused, is noted as damage, to the end of the file where no batch follows.
+        Bytes that are no whole batch, or that are refused, count as damage, up to the next good batch or the end.
         """
         summary, digests = self.summary, self.digests
         digested, damaged_from = summary.log_bytes, NONE
@@ -651,7 +647,7 @@ class Segment:
             self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset, refuses, epoch_at
         ):
             if batch.end - digested >= walk.CHUNK_BYTES:
-                # Soon after the walk, while they are in memory.
+                # In parts, while the bytes are still in memory.
                 digests.add_from(self.file, digested, batch.end)
                 digested = batch.end
             header = batch.header
@@ -676,20 +672,20 @@ class Segment:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)
 
     def truncate(self, position: int) -> None:
-        """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
+        """Cut off the batch at `position` and everything after it, and become the active segment."""
         self.become(State.ACTIVE)
         self.cut_file(position)
         if self.end_at(position):
             self.append_index.cut_file()
 
     def cut_file(self, size: int) -> None:
-        """Cut the log's file only. The summary vouches for what goes: no start may believe it of what follows."""
+        """Cut the log's file only. The summary is replaced first: no start may apply it to the batches that follow."""
         self.append_index.mend_file()
         self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
         self.file.truncate(size)
 
     def end_at(self, position: int) -> bool:
-        """Know of no batch from `position` on, in memory only; tell whether append times are dropped as well."""
+        """Drop everything from `position` on, in memory only; tell whether append times were dropped too."""
         index = self.append_index
         self.identity = next(self.shared.identities)
         self.size = position

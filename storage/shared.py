@@ -1,6 +1,6 @@
-"""What the logs of a data folder have in common: made once, and given to each of them.
+"""The objects that all logs of a data folder share.
 
-Owns nothing itself: it names what is shared, and each of these says who may use it from which thread.
+Each of them documents which threads may use it.
 """
 
 import itertools
@@ -19,14 +19,14 @@ from tidelog.storage.tally import Tally
 
 
 class Shared:
-    """For any thread. `identities` counts the logs of segments, as `Segment.identity` says."""
+    """The shared objects. For any thread."""
 
     __slots__ = (
         "_moves",
         "_rules",
         "disk",
         "identities",
-        "on_begun",
+        "on_first_batch",
         "open_append_indexes",
         "open_segments",
         "producers",
@@ -37,28 +37,28 @@ class Shared:
     )
 
     def __init__(self, folder: Path, producer_bytes_max: int) -> None:
-        """Hold nothing yet; so many bytes are for idempotent producers."""
+        """Begin empty; idempotent producers may take `producer_bytes_max` of memory."""
         self.disk = DiskSpace(folder)
-        self.identities = itertools.count()
+        self.identities = itertools.count()  # for `Segment.identity`
         self.open_segments = OpenSegments(SEALED_DESCRIPTORS)
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
-        self.sampling_secret = secrets.token_bytes(16)  # with it keys are chosen that tell of a segment
+        self.sampling_secret = secrets.token_bytes(16)  # the hash key of `KeySample`
         self.times = TimesCache()
         self.tally = Tally()
-        # Called with a log whose active segment has got its first batch, by the thread that appends.
-        self.on_begun: Callable[[Any], None] = lambda _: None
+        # Called by the thread that appends, with a log whose active segment has got its first batch.
+        self.on_first_batch: Callable[[Any], None] = lambda _: None
         self._rules: BatchRules | None = None
         self._moves = itertools.count(1)
-        self.start_moves = 0  # another number after each
+        self.start_moves = 0  # changes whenever the start of a log moves
 
     def rules_of(self, config: TopicConfig) -> BatchRules:
-        """Return what a topic's options ask of a batch: one object for partitions that are made one after another."""
+        """Return the rules for a topic's batches; partitions that are opened in a row share one object."""
         rules = self._rules
         if rules is None or rules.config is not config:
             rules = self._rules = BatchRules(config)
         return rules
 
     def start_moved(self) -> None:
-        """Take note that a log starts elsewhere: to compare many starts is of use when this number has changed."""
+        """Record that a log's start has moved: a reader of many starts compares `start_moves` first."""
         self.start_moves = next(self._moves)

@@ -1,7 +1,7 @@
-"""Where a reader of a log takes its bytes from, and what that may cost: chosen once, by the thread that asks.
+"""Where a reader of a log takes its bytes from, and what that may cost.
 
-Owns the three ways there are. There is no fourth, and none by default: whoever reads says which. A `Source` is handed
-down to where bytes are read, so that no step of a search can forget that it runs on the event loop.
+There are three sources and no default: each caller names one. It is passed down to where bytes are read, so that no
+step of a search forgets that it runs on the event loop.
 """
 
 import threading
@@ -18,10 +18,10 @@ class _Read(Protocol):
 
 
 class Source(NamedTuple):
-    """A way to read: the bytes of a file, up to `count` from a position; fewer only at the end of the file.
+    """A way to read `count` bytes of a file from a position, fewer only at the end of the file.
 
-    What is not `waiting` raises NotInMemory where it would wait for the disk; what is `prompt` raises TakesLong where
-    the work is more than some milliseconds.
+    Unless `waiting`, a read that would wait for the disk raises NotInMemory. If `prompt`, work of more than some
+    milliseconds raises TakesLong.
     """
 
     read: _Read
@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
 
 class _Scratch(threading.local):
-    """Where a thread reads what it only looks at: fresh memory for each look would cost more than the read."""
+    """A read buffer of each thread: fresh memory would cost more than the read."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SCRATCH_BYTES))
@@ -50,9 +50,9 @@ def _read_waiting(file: File, count: int, position: int) -> memoryview:
     return memoryview(file.pread(count, position))
 
 
-# The event loop's: what is in memory, and little of it. What is read is good until the thread reads so again.
+# For the event loop: memory only, and short work. The bytes are valid until the thread's next WARM read.
 WARM: Final = Source(_read_warm, waiting=False, prompt=True)
-# A reader thread's: from the disk too, but not long.
+# For short work on a reader thread: memory and disk.
 WAITING: Final = Source(_read_waiting, waiting=True, prompt=True)
-# Whoever has the time for it: from the disk, and as long as it takes.
+# For long work on a thread that has the time.
 PATIENT: Final = Source(_read_waiting, waiting=True, prompt=False)

@@ -1,7 +1,6 @@
-"""What was done to the logs of a data folder since the start: what the start read and cut, what retention deleted.
+"""Counts since the start: what the start read and cut off, and what retention deleted.
 
-Owns the counts, and knows nothing of who reads them. A few integers for each segment that is opened or deleted; what
-passes for every request is not counted here.
+Updated when a segment is opened or deleted; requests are not counted here. Knows nothing of who reads the counts.
 """
 
 import threading
@@ -14,19 +13,19 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.open_s = 0.0  # that it took to open all logs
-        self.read_bytes = 0  # of logs, to verify what a summary does not vouch for
-        self.cut_bytes = 0  # of logs, that no flush had covered
+        self.open_s = 0.0  # how long it took to open all logs
+        self.read_bytes = 0  # of logs, as no summary described these bytes
+        self.cut_bytes = 0  # of logs, none of them flushed
         self.deleted_segments = 0
         self.deleted_bytes = 0
 
     def read(self, size_bytes: int) -> None:
-        """Count what was read when a log was opened."""
+        """Count bytes that were read when a log was opened."""
         with self._lock:
             self.read_bytes += size_bytes
 
     def cut(self, size_bytes: int) -> None:
-        """Count what was cut off when a log was opened."""
+        """Count bytes that were cut off when a log was opened."""
         with self._lock:
             self.cut_bytes += size_bytes
 

@@ -1,6 +1,6 @@
-"""What goes wrong again and again, said once: when it begins or changes, and when it is over.
+"""Failures that repeat: tells when one begins, changes or ends, so that it is logged once.
 
-Owns what was said last. Knows nothing of what is done about it.
+Remembers the last message of each failure. Knows nothing of how they are handled.
 """
 
 import threading
@@ -8,25 +8,25 @@ from collections.abc import Hashable
 
 
 class Troubles:
-    """The troubles of today, by what has them. For any thread."""
+    """The current failures, by what fails. For any thread."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self.any = False  # Read on the way that most things take.
-        self._said: dict[Hashable, str] = {}
+        self.any = False  # lets callers skip `end` while nothing fails
+        self._known: dict[Hashable, str] = {}
         self._lock = threading.Lock()
 
     def begin(self, what: Hashable, why: str) -> bool:
-        """Note that something fails; tell whether that is news."""
+        """Record that something fails; tell whether that is new, or has another reason than before."""
         with self._lock:
-            is_news = self._said.get(what) != why
-            self._said[what] = why
+            is_news = self._known.get(what) != why
+            self._known[what] = why
             self.any = True
         return is_news
 
     def end(self, what: Hashable) -> bool:
-        """Note that something works; tell whether that is news."""
+        """Record that something works; tell whether it failed before."""
         with self._lock:
-            was_said = self._said.pop(what, None) is not None
-            self.any = bool(self._said)
-        return was_said
+            was_known = self._known.pop(what, None) is not None
+            self.any = bool(self._known)
+        return was_known

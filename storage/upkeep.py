@@ -1,7 +1,7 @@
-"""What is done to a log now and then: what has expired is deleted, and a segment that nobody appends to is sealed.
+"""Periodic work on one log: deletes expired segments and seals an idle active one.
 
-Owns the order of these steps, and what has to be on disk before a segment goes. Knows what has expired from
-`retention`; how segments go is the log's. Maintenance thread.
+Owns the order of these steps, and what must be on disk before a segment is deleted. `retention` says what has expired,
+and the log deletes it. Maintenance thread.
 """
 
 import logging
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 def enforce_retention(
     log: Log, now_ms: int, flush: _Flush = lambda log: log.durability.flush()
 ) -> int | None:
-    """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
+    """Delete expired segments, roll an idle one, and remove files whose delay is over; a limited number per call.
 
-    Some segments and files at most; `flush` is for what must be on disk before. Return `next_due_ms`.
+    `flush` is called if something must be on disk before. Return `next_due_ms`.
     """
-    # Before segments go: those after the latest snapshot may be all that tells of their producers.
+    # Before segments are deleted: those after the latest snapshot may be the only record of their producers.
     log.snapshots.write()
     while True:
         try:
@@ -38,9 +38,9 @@ def enforce_retention(
 
 
 def next_due_ms(log: Log, now_ms: int) -> int | None:
-    """Return when there is something to do by time; None where nothing is, until more is appended.
+    """Return when the log needs `enforce_retention` next; None if not before the next append.
 
-    What is due already and cannot be done, in a log that takes no writes, does not count.
+    For a log that takes no writes, work that is already due does not count: it cannot be done.
     """
     due = (
         retention.next_due_ms(log.segments[0], log.config),
@@ -61,17 +61,17 @@ def _delete_and_roll(log: Log, now_ms: int, flush: _Flush) -> None:
 
 
 def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
-    """Delete the oldest segments, as retention counts them; if that is all of them, begin a new one first."""
+    """Delete the expired segments; if these are all, begin a new one first."""
     with log.lock:
         count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
         for segment in log.segments[:count]:
             if retention.rests_on_index(segment, log.config, now_ms):
-                raise Mismatch(f"{segment.path(LOG)}: to be read before it is deleted", segment)
+                raise Mismatch(f"{segment.path(LOG)}: must be verified before it is deleted", segment)
         if count == len(log.segments) and log.health.failure is None:
             count -= not _has_begun_another(log, now_ms)
         count = min(count, SEALED_AT_ONCE)
         left = log.segments[count:]
-    # Only this thread takes segments away from the front, so that these are still the same ones below.
+    # Only this thread deletes from the front, so the same segments are there below.
     if not count or not _keep_ends(log, left, flush):
         return
     with log.lock:
@@ -82,7 +82,7 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
 
 
 def _has_begun_another(log: Log, now_ms: int) -> bool:
-    """Begin a segment that may stay; where the disk is full the others are to go first, with the lock held."""
+    """Begin a new segment, with the lock held; return False on a full disk if other segments can be deleted first."""
     try:
         log.begin_segment(now_ms)
     except OSError as error:
@@ -94,10 +94,11 @@ def _has_begun_another(log: Log, now_ms: int) -> bool:
 
 
 def _keep_ends(log: Log, left: tuple[Segment, ...], flush: _Flush) -> bool:
-    """See to it that the log's end and its last append time are on disk in what retention leaves.
+    """Make sure that the remaining segments have the log's end and its last append time on disk.
 
-    That is so if a batch that stays is. Where none is, what stays is flushed; where none stays, the new segment's
-    name and summary tell. Return false where that can no longer be done. Without the lock, as it may wait.
+    One flushed batch is enough. If there is none, flush; if all remaining segments are empty, the active one's name and
+    summary have both. Return False if the log takes no writes, so that this cannot be done. May wait, so call it
+    without the lock.
     """
     if any(segment.size and segment.base_offset < log.recovery_point for segment in left):
         return True
@@ -107,7 +108,7 @@ def _keep_ends(log: Log, left: tuple[Segment, ...], flush: _Flush) -> bool:
         active = log.active
         is_empty = not any(segment.size for segment in left)
         if is_empty:
-            # For good, so that no write that is cut short replaces it as long as nothing else tells.
+            # As final, so that it is not rewritten, and possibly torn, while nothing else has these values.
             active.save(final=True)
     if is_empty:
         files.sync(active.path(SUMMARY))

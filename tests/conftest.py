@@ -67,7 +67,7 @@ def _signals_are_heard() -> None:
 @pytest.fixture
 def telling_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the file system take note of writes that were lost, whatever the tests run on."""
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
 
 
 @pytest.fixture

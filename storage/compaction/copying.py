@@ -1,8 +1,7 @@
-"""The copy of some segments that becomes one: its batches, its indexes, its summary, all under the mark `.cleaned`.
+"""The copy of a group of segments: one segment, whose file names end with `.cleaned`.
 
-Owns the order in which a copy is made and put on disk. What of a batch stays says `batch_filter`; how the copy takes
-the place of what it was made of, `swap`. Append times are carried over: those of what stays are what they were. Every
-other index is made as if these batches had been appended.
+Owns the order in which a copy is written and flushed. `batch_filter` says which records stay; `swap` replaces the group
+by the copy. Batches keep their append times. The other indexes are built as if the batches had been appended.
 """
 
 from collections.abc import Generator
@@ -11,14 +10,14 @@ from typing import Final
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime
-from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
+from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Place
 from tidelog.storage.compaction.reading import chunks, size_of
 from tidelog.storage.layout import SUFFIXES, SUMMARY
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Origin
 
-# What ends the names of a copy until it is whole, and from then on until it is in its place.
+# The end of a copy's file names until it is complete, and from then on until `swap` has renamed them.
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 
@@ -27,7 +26,7 @@ class Copy:
     """A copy of a group of segments that follow one another."""
 
     def __init__(self, group: list[Segment], config: TopicConfig, shared: Shared, now_ms: int) -> None:
-        """Make the files of one, empty, by a pass that began then. OSError where that cannot be done."""
+        """Create the empty files, for a pass that began at `now_ms`. Raise OSError."""
         first = group[0]
         self.group = group
         self.segment = Segment.begin(
@@ -41,24 +40,24 @@ class Copy:
             mark=CLEANED,
         )
         self.segment.make_files()
-        self.segment.summary.cleaned_ms = now_ms  # Batches are to be noted as after that.
+        self.segment.summary.cleaned_ms = now_ms  # Before batches are added: `note_rare` uses it.
         self.segment.summary.is_created_bound = first.summary.is_created_bound
         self._times: list[AppendTime] = []
         self._end = group[-1].next_offset
 
-    def fill(self, of: BatchFilter, safe_end: int) -> Generator[int, None, None]:
-        """Copy what stays; yield how many bytes were read and written, after some of them.
+    def fill(self, rules: BatchFilter, safe_end: int) -> Generator[int, None, None]:
+        """Copy what stays; each step yields how many bytes it has read and written.
 
         `safe_end` is the offset up to which older segments are clean.
         """
         for source in self.group:
-            legacy_deletes_end = source.summary.seen_to if of.is_long_ago(source.summary.seen_ms) else 0
+            legacy_deletes_end = source.summary.seen_to if rules.is_long_ago(source.summary.seen_ms) else 0
             cursor = _Cursor(source)
             for found in chunks(source):
                 kept: list[Kept] = []
                 for entry in found:
                     is_last = entry.header.last_offset + 1 >= self._end
-                    for one in of.keep(entry, Last(is_last, safe_end, legacy_deletes_end)):
+                    for one in rules.keep(entry, Place(is_last, safe_end, legacy_deletes_end)):
                         kept.append(one)
                         self._note_time(cursor, one)
                 data = b"".join(one.data for one in kept)
@@ -74,16 +73,16 @@ class Copy:
             offset = header.base_offset - self.segment.base_offset if last is not None else 0
             self._times.append(AppendTime(time.time_ms, offset, time.is_bound))
 
-    def finish(self, of: BatchFilter, cleaned_to: int) -> None:
-        """Put all of it on disk, with what is known of the pass; its names are not there yet."""
+    def finish(self, rules: BatchFilter, cleaned_to: int) -> None:
+        """Put the content of all files on disk, with the results of the pass; the file names are not durable yet."""
         segment, summary = self.segment, self.segment.summary
         segment.write_append_times(self._times)
         summary.appended_from = summary.next_offset
         summary.first_append_ms = self._times[0].time_ms
         summary.last_append_ms = max(each.summary.last_append_ms for each in self.group)
-        # What was clean before stays so, though this pass may not have come as far.
+        # An earlier pass may have come further than this one.
         summary.cleaned_to = max(cleaned_to, min(each.summary.cleaned_to for each in self.group))
-        summary.seen_to, summary.seen_ms = seen(self.group, of, cleaned_to, summary.cleaned_ms)
+        summary.seen_to, summary.seen_ms = seen(self.group, rules, cleaned_to, summary.cleaned_ms)
         summary.source_bytes = sum(each.size for each in self.group)
         segment.finish(flushed=True)
         segment.sync()
@@ -91,7 +90,7 @@ class Copy:
         segment.believe(summary, finished=True)
 
     def drop(self) -> None:
-        """Remove the files: nothing came of it."""
+        """Remove the files of a copy that is not needed."""
         self.segment.close()
         for mark in (CLEANED, SWAP):
             self.segment.mark = mark
@@ -100,25 +99,25 @@ class Copy:
 
 
 def _origin_of(group: list[Segment]) -> Origin:
-    """Return where the batches of a copy come from: from elsewhere, if those of any of its sources do."""
+    """Return the origin of a copy: imported, if any of its sources is."""
     is_ours = all(each.summary.origin != Origin.IMPORTED for each in group)
     return Origin.COMPACTED if is_ours else Origin.IMPORTED
 
 
-def seen(group: list[Segment], of: BatchFilter, cleaned_to: int, now_ms: int) -> tuple[int, int]:
-    """Return up to where, and when, tombstones of older formats were met that a pass has left in a group.
+def seen(group: list[Segment], rules: BatchFilter, cleaned_to: int, now_ms: int) -> tuple[int, int]:
+    """Return up to which offset, and when, a pass has seen the tombstones of older formats that it leaves in a group.
 
-    What the first segment says holds until their time has come: passes that come more often than that would else put it
-    off for ever. Those behind it are told of then.
+    The first segment's values stay until their delay is over: otherwise frequent passes would put it off for ever.
+    Later tombstones are recorded then.
     """
     first = group[0].summary
-    if first.seen_ms != NONE and not of.is_long_ago(first.seen_ms):
+    if first.seen_ms != NONE and not rules.is_long_ago(first.seen_ms):
         return first.seen_to, first.seen_ms
     return min(cleaned_to, group[-1].next_offset), now_ms
 
 
 class _Cursor:
-    """The append times of a segment's batches, asked for in their order."""
+    """Looks up the append times of a segment's batches, in the order of the batches."""
 
     __slots__ = ("_base_offset", "_index", "_number")
 

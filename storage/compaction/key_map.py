@@ -1,8 +1,8 @@
-"""The map of a pass: for each key of the head the offset of its latest record, in memory of a fixed size.
+"""The map of a pass: for each key of the new records the offset of its latest record, in memory of a fixed size.
 
-Owns that memory, the secret that keys are hashed with, and how far the map reaches. Each map has a secret of its own:
-two keys that would be taken for one in this pass are told apart in the next, and nobody can make such keys (S92, S93).
-What is done with keys and records is `protocol/records/keys`'. A pass has one, in one thread.
+Owns that memory, the secret of the key hash, and how far the map reaches. Each map has another secret, so nobody can
+construct keys that collide, and keys that collide by chance do not in the next pass (S92, S93). The work is done by
+`protocol/records/keys`. For one thread.
 """
 
 import mmap
@@ -19,12 +19,12 @@ ENTRY_BYTES: Final = keys.ENTRY_BYTES
 
 
 class KeyMap:
-    """A map of `buffer_bytes`, of whose entries a share may be taken; it knows of all records before `end`."""
+    """A map of `buffer_bytes`, filled up to a load factor; it has all keys of the mapped records before `end`."""
 
     __slots__ = ("_keep", "_most", "_out", "_room", "_secret", "_size_bytes", "_table", "end")
 
     def __init__(self, buffer_bytes: int, load_factor: float, end: int) -> None:
-        """Know of no key, as there is none before `end`. Memory that is never written to is never taken."""
+        """Begin empty. The system allocates the memory page by page, when it is written to."""
         entries = max(buffer_bytes // ENTRY_BYTES, 2)
         self._size_bytes = entries * ENTRY_BYTES
         self._most = max(1, min(int(entries * load_factor), entries - 1))
@@ -39,15 +39,15 @@ class KeyMap:
         self.end = end
 
     def restart(self, end: int) -> None:
-        """Know of no key again."""
+        """Drop all keys, and begin again."""
         self._table.close()
         self._begin(end)
 
     def note(self, data: Buffer, columns: Columns, base_offset: int, first_offset: int = 0) -> bool:
-        """Take note of the records of a batch that begins with an offset; tell whether there was room for all.
+        """Add the records of a batch; return False, and move `end` back, if there was no room for all.
 
-        Those before `first_offset` take no room: else a batch with more keys than there is room for would be mapped no
-        further by another pass than by the first.
+        Records before `first_offset` are skipped: otherwise a batch with more keys than the map has room for would stop
+        every pass at the same record.
         """
         noted = keys.note(
             self._table, self._secret, data, columns, base_offset, self._room, first_offset=first_offset
@@ -59,7 +59,7 @@ class KeyMap:
         return is_all
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Take note of one record; tell whether there was room."""
+        """Add one record; return False, and move `end` back, if there was no room."""
         noted = keys.put(self._table, self._secret, key, offset, self._room)
         self._room -= noted.entries
         if not noted.records:
@@ -67,11 +67,11 @@ class KeyMap:
         return bool(noted.records)
 
     def has_later(self, key: bytes, offset: int) -> bool:
-        """Tell whether a key has a later record, as far as the map reaches."""
+        """Tell whether the map has a later record of a key."""
         return offset < self.end and keys.latest(self._table, self._secret, key) > offset
 
     def choose(self, data: Buffer, columns: Columns, base_offset: int, drops_tombstones: bool) -> Chosen:
-        """Find out which records of a batch stay, for `write`."""
+        """Choose the records of a batch that stay, for `write`."""
         if len(self._keep) < columns.count:
             self._keep = bytearray(columns.count)
         return keys.choose(
@@ -81,9 +81,9 @@ class KeyMap:
     def write(
         self, data: Buffer, columns: Columns, count: int, timestamp_shift: int
     ) -> tuple[memoryview, Written]:
-        """Return the records that were chosen, `count` of them, with timestamp deltas that are larger by a shift.
+        """Return the `count` chosen records, with `timestamp_shift` added to their timestamp deltas.
 
-        They are good until the next call.
+        The bytes are valid until the next call.
         """
         room = len(data) + count * kept.GROWTH_BYTES
         if len(self._out) < room:
@@ -92,10 +92,10 @@ class KeyMap:
         return memoryview(self._out)[: written.size_bytes], written
 
     def first_kept(self, columns: Columns) -> int:
-        """Return the offset delta of the first record that was chosen; there is one."""
+        """Return the offset delta of the first chosen record; there must be one."""
         delta: int = columns.offset_delta[self._keep.index(1)]
         return delta
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._table.close()

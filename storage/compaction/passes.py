@@ -1,7 +1,7 @@
-"""A pass over a log: the keys of its head are mapped, and segments are copied without what these have replaced.
+"""A pass over a log: maps the keys of new records, and copies segments without the records that these replace.
 
-Owns the order of a pass (S87 to S91, S94). One thread makes it, a few milliseconds a step; what changes the log is done
-on the thread that owns that. A pass that is given up leaves nothing behind but what it has put in place so far.
+Owns the order of a pass (S87 to S91, S94). One thread runs it, in steps of a few milliseconds; the thread that owns the
+structure of logs makes the changes. A pass that is given up keeps what it has replaced so far, and leaves nothing else.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -27,16 +27,16 @@ from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
 
-# The log has changed since the pass began, or is known better now: the next pass may succeed.
+# Errors after which the next pass may succeed: the log was truncated, or a segment was rebuilt.
 OVERTAKEN = (Outdated, Mismatch)
 
-# Does something on the thread that owns the structure of logs, and returns when that is done.
+# Runs a function on the thread that owns the structure of logs, waits for it, and returns its result.
 Structural = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(slots=True)
 class Cleaned:
-    """What a pass came to."""
+    """The results of a pass."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -51,10 +51,10 @@ class Cleaned:
 def clean(
     log: Log, plan: Plan, *, buffer_bytes: int, load_factor: float, structural: Structural
 ) -> Generator[int, None, Cleaned]:
-    """Make a pass; yield how many bytes were read or written since the last time, often.
+    """Make a pass; each step yields how many bytes it has read and written.
 
-    What is found damaged is left alone, and the pass is made without it. Where retention takes a segment away that the
-    pass wants to read, the pass ends, with what it has done so far. OSError, StorageError.
+    Damaged segments are left out. If retention deletes a segment that the pass needs, the pass ends with what it has
+    done so far. Raise OSError or StorageError.
     """
     cuts = log.durability.cuts
     sweep(log.directory)
@@ -66,7 +66,7 @@ def clean(
     try:
         yield from one.run(plan)
     except OffsetOutOfRange:
-        pass  # Retention was here: the next pass is planned without that segment.
+        pass  # Retention has deleted a segment; the next plan is made without it.
     except Mismatch as mismatch:
         log.recheck(mismatch.segment, PATIENT)
         raise
@@ -76,7 +76,7 @@ def clean(
 
 
 def _all_known(log: Log, plan: Plan) -> Generator[int, None, Plan]:
-    """Return a plan of segments that were read: those that Kafka has left are, when somebody first wants them."""
+    """Check the segments that Kafka wrote and that nobody has read yet; return the plan with their replacements."""
     unread = [each for each in plan.candidates if each.is_known_by_index]
     if not unread:
         return plan
@@ -92,7 +92,7 @@ def _all_known(log: Log, plan: Plan) -> Generator[int, None, Plan]:
 
 
 class _Pass:
-    """One pass: its map, and what it has come to."""
+    """One pass: its map and its results."""
 
     def __init__(self, log: Log, keys: KeyMap, now_ms: int, structural: Structural, cuts: int) -> None:
         self._log = log
@@ -107,7 +107,7 @@ class _Pass:
 
     def run(self, plan: Plan) -> Generator[int, None, None]:
         sealed = self._log.segments[:-1]
-        # Retention may have taken some since they were planned.
+        # Retention may have deleted some since the plan was made.
         plan = plan._replace(
             candidates=tuple(each for each in plan.candidates if each in sealed),
             must=plan.must.intersection(sealed),
@@ -129,19 +129,19 @@ class _Pass:
                 if mapped_from is not None:
                     self._keys.restart(end)
                 yield from self._map(sealed, start)
-            what_stays = self._filter()
+            rules = self._filter()
             copied = [
                 each for each in plan.candidates if each in chosen and each.base_offset < self._keys.end
             ]
             for group in plans.groups(copied, sealed, self._log.config):
-                yield from self._copy(group, what_stays)
-            self.done.records, self.done.records_dropped = what_stays.records, what_stays.dropped
-            self.done.tombstones_dropped = what_stays.tombstones_dropped
-            survey.estimate(self._log.segments[:-1], end)  # What the map did not reach is left.
+                yield from self._copy(group, rules)
+            self.done.records, self.done.records_dropped = rules.records, rules.dropped
+            self.done.tombstones_dropped = rules.tombstones_dropped
+            survey.estimate(self._log.segments[:-1], end)  # Garbage that the map did not reach is left.
         self.done.cleaned_to = self._keys.end
 
     def _reaches(self, mapped_from: int | None, start: int, end: int) -> bool:
-        """Tell whether the map, made from some offset on, is one from `start` on, as far as there is room."""
+        """Tell whether the map that was made from `mapped_from` on serves as one from `start` on."""
         return mapped_from == start or (
             mapped_from is not None and mapped_from < start and self._keys.end == end
         )
@@ -172,46 +172,46 @@ class _Pass:
     def _map(
         self, segments: Sequence[Segment], start: int, unknown: Sequence[Segment] = ()
     ) -> Generator[int, None, None]:
-        """Take note of the keys from `start` on, oldest first, as far as there is room (S88, S94).
+        """Map the keys from `start` on, oldest first, until the map is full (S88, S94).
 
-        Of segments that are unknown all keys are looked at, for their samples.
+        Segments in `unknown` are read as a whole, for their samples.
         """
         for segment in segments:
             sampler = Sampler(self._log.shared.sampling_secret) if segment in unknown else None
-            # What is damaged replaces nothing: what is lost of it cannot be known.
+            # Damaged segments replace nothing: the lost part is unknown.
             is_mapped = segment.next_offset > start and segment.base_offset < self._keys.end
             if sampler is not None or (is_mapped and not segment.summary.damage):
-                yield from self._look_through(segment, start, sampler)
+                yield from self._map_segment(segment, start, sampler)
                 if sampler is not None:
                     segment.sample = sampler.end()
 
-    def _look_through(
+    def _map_segment(
         self, segment: Segment, start: int, sampler: Sampler | None
     ) -> Generator[int, None, None]:
         for found in chunks(segment):
             for entry in found:
                 if sampler is not None or start <= entry.header.last_offset:
-                    # What nobody can read stays as it is, and replaces nothing.
+                    # A batch that cannot be decoded stays as it is, and replaces nothing.
                     with suppress(*UNREADABLE):
-                        self._look_at(entry, start, sampler)
+                        self._map_entry(entry, start, sampler)
             yield self._read(found)
             if sampler is None and found and found[-1].header.last_offset >= self._keys.end:
                 return
 
-    def _look_at(self, entry: Entry, start: int, sampler: Sampler | None) -> None:
-        """Take note of the keys of an entry from `start` on, and of all for a sample. UNREADABLE."""
+    def _map_entry(self, entry: Entry, start: int, sampler: Sampler | None) -> None:
+        """Map the keys of an entry from `start` on, and sample all of them. Raise UNREADABLE."""
         header = entry.header
         is_mapped = header.base_offset < self._keys.end
         if header.magic != MAGIC:
             for offset, _, key, value in list(messages(entry)):
                 if sampler is not None:
-                    sampler.look_at(key, value)
+                    sampler.add_record(key, value)
                 if key is not None and offset >= start:
                     is_mapped = is_mapped and self._keys.put(key, offset)
         elif header.record_count and not header.is_control:
             data, _ = scanned(entry, self._columns)
             if sampler is not None:
-                sampler.look(data, self._columns, self._transactions.is_aborted(header))
+                sampler.add_batch(data, self._columns, self._transactions.is_aborted(header))
             if is_mapped and self._transactions.may_replace(header):
                 self._keys.note(data, self._columns, header.base_offset, start)
 
@@ -222,26 +222,26 @@ class _Pass:
 
     # The copies.
 
-    def _copy(self, group: list[Segment], what_stays: BatchFilter) -> Generator[int, None, None]:
-        log, changed = self._log, what_stays.changed
+    def _copy(self, group: list[Segment], rules: BatchFilter) -> Generator[int, None, None]:
+        log, changed = self._log, rules.changed
         safe_end = min(
             (each.summary.cleaned_to for each in log.segments if each.base_offset < group[0].base_offset),
             default=self._keys.end,
         )
         copy = Copy(group, log.config, log.shared, self._now_ms)
         try:
-            yield from copy.fill(what_stays, safe_end)
+            yield from copy.fill(rules, safe_end)
             copy.segment.sample = survey.merged(group, log.segments, self._keys.end)
-            # What a segment that cannot be read has, older ones were not compared with: it may be read some day.
+            # Segments were not compared with damaged ones after them, which may be readable later.
             clean_to = min([self._keys.end, *(each for each in self._holes if each > group[-1].base_offset)])
-            if len(group) == 1 and what_stays.changed == changed:
+            if len(group) == 1 and rules.changed == changed:
                 copy.drop()
-                met = seen(group, what_stays, clean_to, self._now_ms)
-                self._structural(partial(self._note_clean, group[0], copy.segment, clean_to, met))
+                tombstones = seen(group, rules, clean_to, self._now_ms)
+                self._structural(partial(self._note_clean, group[0], copy.segment, clean_to, tombstones))
             else:
-                copy.finish(what_stays, clean_to)
+                copy.finish(rules, clean_to)
                 if not self._structural(partial(swap, log, copy, self._cuts)):
-                    copy.drop()  # Retention took some of it; what is left is due in the next pass.
+                    copy.drop()  # Retention has deleted some of the group; the rest is due in the next pass.
                     return
         except BaseException:
             copy.drop()
@@ -252,14 +252,19 @@ class _Pass:
         self.done.freed_bytes += read - written
         self.done.segments += len(group)
 
-    def _note_clean(self, segment: Segment, copied: Segment, clean_to: int, met: tuple[int, int]) -> None:
-        """Take note that a segment is clean, and as its copy would be, unless the log was cut meanwhile."""
+    def _note_clean(
+        self, segment: Segment, copied: Segment, clean_to: int, tombstones: tuple[int, int]
+    ) -> None:
+        """Record in a segment's summary that it is clean, instead of replacing it by an equal copy.
+
+        Does nothing if the log was truncated since the pass began.
+        """
         log, summary = self._log, segment.summary
         with log.lock:
             if segment in log.segments and log.durability.cuts == self._cuts:
                 segment.sample = copied.sample
                 summary.cleaned_to = max(clean_to, summary.cleaned_to)
                 summary.cleaned_ms, summary.source_bytes = self._now_ms, segment.size
-                summary.seen_to, summary.seen_ms = met
+                summary.seen_to, summary.seen_ms = tombstones
                 summary.horizon_ms = copied.summary.horizon_ms
                 segment.write_summary(summary.encode())

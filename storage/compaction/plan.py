@@ -1,8 +1,8 @@
-"""What a pass over a log is to do, and when one is due: arithmetic over what is known of its segments.
+"""Decides when a pass over a log is due, and which segments it copies: arithmetic over their summaries and samples.
 
-Owns the bounds of what may be compacted, the rule by which a log is due, and which segments become one. A segment's
-`summary.cleaned_to` says how far it is clean: nothing is left in it that a record before that offset has replaced.
-Knows nothing of bytes, threads or locks.
+Owns the bounds of what may be compacted, the rules by which a log is due, and the grouping of segments. A segment's
+`summary.cleaned_to` says how far it is clean: it has no record that a record before that offset has replaced. Knows
+nothing of bytes, threads or locks.
 """
 
 from collections.abc import Sequence
@@ -19,35 +19,32 @@ from tidelog.storage.walk import INT32_MAX
 
 # Kafka's default of `max.compaction.lag.ms`: no limit.
 UNLIMITED_MS: Final = (1 << 63) - 1
-# Less garbage than that, of all sealed bytes, is not worth a pass that goes by yield.
+# The smallest share of garbage in the sealed bytes that makes a pass by yield due.
 GARBAGE_MIN: Final = 0.08
-# A pass that goes by yield goes on until so much is left of the garbage that made it due.
+# A pass by yield stops at this share of the garbage that made it due.
 REST: Final = 0.5
-# What is smaller than a segment may be, by so much, becomes one with a neighbour that is copied.
+# A segment of at most `segment.bytes` divided by this is merged with a neighbour that is copied.
 SMALL: Final = 16
 
 
 class Plan(NamedTuple):
-    """A pass: of `candidates` those in `must` are copied and, if `by_yield`, those whose garbage is worth it."""
+    """A pass: it copies the candidates in `must` and, if `by_yield`, those with enough garbage."""
 
     candidates: tuple[Segment, ...]
     must: frozenset[Segment]
     by_yield: bool
-    end: int  # of the records whose keys may be looked at
+    end: int  # records from this offset on replace nothing
     urgency: float
-    now_ms: int  # of the pass, too: what has expired for the plan has for the pass, and nothing else
+    now_ms: int  # of the pass too, so that both agree on what has expired
 
 
 def clean_to(segment: Segment) -> int:
-    """Return the offset from which on a segment is to be compared with records: what older ones replace is gone."""
+    """Return the offset from which on records may replace records of a segment."""
     return max(segment.summary.cleaned_to, segment.base_offset)
 
 
 def compactable(log: Log, now_ms: int) -> list[Segment]:
-    """Return the segments that may be compacted now: sealed, and old enough (`min.compaction.lag.ms`).
-
-    Damage stays where it is, so that what is left around it can be read.
-    """
+    """Return the sealed segments that are old enough to be compacted (`min.compaction.lag.ms`), damaged ones too."""
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     sealed = log.segments[:-1]
     if log.config.min_compaction_lag_ms:
@@ -56,28 +53,28 @@ def compactable(log: Log, now_ms: int) -> list[Segment]:
 
 
 def newest_ms(segment: Segment) -> int:
-    """Return when a segment's newest record was made; without timestamps, when it was appended."""
+    """Return the largest timestamp of a segment; without timestamps, its last append time."""
     summary = segment.summary
     return summary.max_timestamp if summary.max_timestamp > 0 else summary.last_append_ms
 
 
 def is_dirty(segment: Segment) -> bool:
-    """Tell whether a segment has never been in a pass."""
+    """Tell whether a segment has records that no pass has mapped yet."""
     return segment.summary.cleaned_to < segment.next_offset
 
 
 def due(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
-    """Return the pass that is due; None where there is none. It goes by Kafka's rule unless `by_yield`."""
+    """Return the pass that is due, or None. Without `by_yield`, Kafka's rule decides."""
     return None if log.health.failure is not None else wanted(log, now_ms, by_yield=by_yield)
 
 
 def wanted(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
-    """Return the pass that is due of a log as if it took writes."""
+    """Do as `due`, also for a log that takes no writes."""
     if not log.config.compacts:
         return None
     segments = compactable(log, now_ms)
     candidates = tuple(each for each in segments if not each.summary.damage)
-    # What is damaged stays dirty: it makes no pass due.
+    # Damaged segments are not compacted, so they must not make a pass due.
     lag_ms = overdue_ms([each for each in candidates if is_dirty(each)], log.config, now_ms)
     share, most = dirty_ratio(candidates), log.config.min_cleanable_dirty_ratio
     if by_yield:
@@ -92,7 +89,7 @@ def wanted(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
 
 
 def everything(log: Log, now_ms: int) -> Plan | None:
-    """Return a pass over all that may be compacted, whatever that yields; None where nothing is left to be done."""
+    """Return a pass over all segments that may be compacted, whatever it yields; None if all are clean."""
     if not log.config.compacts or log.health.failure is not None:
         return None
     segments = compactable(log, now_ms)
@@ -104,7 +101,7 @@ def everything(log: Log, now_ms: int) -> Plan | None:
 
 
 def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[Segment]:
-    """Return the segments with tombstones that may go now, and those that have to be clean of what these replaced."""
+    """Return the segments with expired tombstones, and the older ones in which they may still replace records."""
     expired = [each for each in candidates if has_expired(each, now_ms)]
     if not expired:
         return frozenset()
@@ -118,14 +115,15 @@ def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[
 
 
 def has_expired(segment: Segment, now_ms: int) -> bool:
-    """Tell whether a segment may have tombstones or markers to lose that no pass has looked at since they may go."""
+    """Tell whether a segment may have expired tombstones or markers."""
     return NONE < segment.summary.horizon_ms <= now_ms
 
 
 def garbage_ratio(segments: Sequence[Segment]) -> float:
-    """Return which share of the bytes of segments may be garbage: what samples tell, and all that nobody has looked at.
+    """Return the share of bytes that may be garbage, by samples if there are any.
 
-    A record replaces one other at most, so that no more than what was appended since can have become garbage.
+    A record replaces at most one other. So the garbage of segments without a sample is at most what was appended since
+    these were clean.
     """
     known = sum(each.sample.garbage_bytes for each in segments if each.sample is not None)
     unknown = [each for each in segments if each.sample is None]
@@ -135,9 +133,9 @@ def garbage_ratio(segments: Sequence[Segment]) -> float:
 
 
 def worth_it(segments: Sequence[Segment], config: TopicConfig) -> set[Segment]:
-    """Return those of segments, whose garbage was estimated, that give most for what is copied (S100).
+    """Choose the segments that free most for what is copied, by estimates of their garbage (S100).
 
-    None, if there is not enough garbage in all; else as many as leave half of what there may be.
+    None if the garbage is below the limit; otherwise as many as bring it down to half of the limit.
     """
     most = max(config.min_cleanable_dirty_ratio, GARBAGE_MIN) * sum(each.size for each in segments)
     garbage = {each: each.sample.garbage_bytes for each in segments if each.sample is not None}
@@ -158,26 +156,26 @@ def worth_it(segments: Sequence[Segment], config: TopicConfig) -> set[Segment]:
 
 
 def dirty_ratio(segments: Sequence[Segment]) -> float:
-    """Return which share of the bytes of segments was in no pass yet."""
+    """Return the share of bytes in dirty segments."""
     size = sum(each.size for each in segments)
     return sum(each.size for each in segments if is_dirty(each)) / size if size else 0.0
 
 
 def overdue_ms(dirty: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
-    """Return for how long records have waited for a pass beyond `max.compaction.lag.ms`; 0 or less if none has."""
+    """Return by how much records have exceeded `max.compaction.lag.ms`; 0 or less if none has."""
     if config.max_compaction_lag_ms == UNLIMITED_MS or not dirty:
         return 0
     return max(now_ms - config.max_compaction_lag_ms - oldest_ms(each) for each in dirty)
 
 
 def oldest_ms(segment: Segment) -> int:
-    """Return when a segment's first batch was made; without timestamps, when it was appended."""
+    """Return the largest timestamp of a segment's first batch; without timestamps, its first append time."""
     summary = segment.summary
     return summary.first_timestamp if summary.first_timestamp > 0 else summary.first_append_ms
 
 
 def next_due_ms(log: Log, now_ms: int) -> int | None:
-    """Return when a pass will be due by time alone, if nothing is appended; None for never."""
+    """Return when a pass will be due if nothing more is appended; None for never."""
     config = log.config
     if not config.compacts:
         return None
@@ -193,7 +191,7 @@ def next_due_ms(log: Log, now_ms: int) -> int | None:
 def groups(
     chosen: Sequence[Segment], segments: Sequence[Segment], config: TopicConfig
 ) -> list[list[Segment]]:
-    """Return what becomes one segment each: chosen ones that follow one another, as far as one could hold them all."""
+    """Group the chosen segments: neighbours are copied into one segment, if it can hold them all."""
     found: list[list[Segment]] = []
     number_of = {segment: number for number, segment in enumerate(segments)}
     for segment in chosen:

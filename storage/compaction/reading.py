@@ -1,7 +1,7 @@
-"""Reading sealed segments from their beginning to their end, batch by batch, and nothing that is not what was written.
+"""Reads whole sealed segments, batch by batch, and verifies each block.
 
-Owns the way of bytes from the disk to whole batches, and to their records: each block is held against its digest as it
-comes in. Knows nothing of what is done with a batch. Memory stays bounded by a chunk and a batch.
+Owns the reading of chunks, batches and records. Knows nothing of what they are used for. Takes the memory of a chunk
+and a batch at most.
 """
 
 from collections.abc import Iterator
@@ -25,25 +25,25 @@ from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES
-# What is done at a time is bounded by this as well, counted in records, and takes a tenth of a millisecond: whoever
-# else wants the interpreter's lock, or a processor, has its turn soon. An entry takes as long as some records.
+# The work of a step, in records: a tenth of a millisecond, so that other threads get the GIL or a processor soon. An
+# entry costs as much as ENTRY_WORK records.
 CHUNK_WORK: Final = 256
 ENTRY_WORK: Final = 32
-# What is raised for records that nobody can read, though the checksum over them is right.
+# Errors of records that cannot be decoded, though their batch's checksum is right.
 UNREADABLE: Final = (RecordsError, RecordError)
 
 
 class Entry(NamedTuple):
-    """A batch, or an entry of an older format: its header, and all of its bytes."""
+    """A batch, or an entry of an older format: its header and its bytes."""
 
     header: BatchHeader
     data: memoryview
 
 
 def chunks(segment: Segment) -> Iterator[list[Entry]]:
-    """Yield the entries of a sealed segment without damage, some at a time: none may be, where one is long.
+    """Yield the entries of a sealed segment without damage, some at a time; none while a long one is being read.
 
-    Mismatch where its bytes are not what they were: check it again (`Log.recheck`).
+    Raise Mismatch if its bytes have changed: call `Log.recheck`.
     """
     held = b""
     for position in range(0, segment.size, CHUNK_BYTES):
@@ -65,18 +65,20 @@ def chunks(segment: Segment) -> Iterator[list[Entry]]:
 
 
 def _verified(segment: Segment, position: int) -> bytes:
-    """Read the chunk at a position, or what is left of the log."""
+    """Read and verify the chunk at a position."""
     count = min(CHUNK_BYTES, segment.size - position)
     data = segment.file.pread(count, position)
     summary = segment.summary
     if len(data) < count or not summary.digests or not blocks.are_right(summary.digests, position, data):
         verification.verify_again(segment, position)
-        raise Mismatch(f"{segment.path(LOG)}@{position}: not what was written", segment)
+        raise Mismatch(
+            f"{segment.path(LOG)}@{position}: the bytes have changed since they were written", segment
+        )
     return data
 
 
 def _entry(view: memoryview, at: int) -> Entry | None:
-    """Return the entry at a position; None where it is not all there."""
+    """Return the entry at a position; None if it is not complete."""
     left = len(view) - at
     if left < entries.BYTES_MIN:
         return None
@@ -95,7 +97,7 @@ def _entry(view: memoryview, at: int) -> Entry | None:
 
 
 def scanned(entry: Entry, columns: Columns) -> tuple[Buffer, tuple[int, int, int]]:
-    """Scan the records of a batch; return the bytes that hold them, and what `kernel.scan` returns. UNREADABLE."""
+    """Scan the records of a batch; return their bytes, and what `kernel.scan` returns. Raise UNREADABLE."""
     codec, data, start = entry.header.codec, entry.data, HEADER_BYTES
     opened: Buffer = data
     if codec:
@@ -104,11 +106,11 @@ def scanned(entry: Entry, columns: Columns) -> tuple[Buffer, tuple[int, int, int
 
 
 def messages(entry: Entry) -> Iterator[Message]:
-    """Read the records of an entry of an older format. UNREADABLE."""
+    """Read the records of an entry of an older format. Raise UNREADABLE."""
     for each in message_set.entries(entry.data):
         yield from message_set.messages(entry.data, each, READ_LIMIT_BYTES)
 
 
 def size_of(found: list[Entry]) -> int:
-    """Return how many bytes entries have."""
+    """Return the total size of entries."""
     return sum(len(entry.data) for entry in found)

@@ -1,9 +1,9 @@
-"""How much of each segment later records have replaced, estimated from a sample of its keys.
+"""Estimates how much of each segment later records have replaced, from samples of the keys.
 
-Owns the sample and the estimate. Of all keys those are looked at whose hash is small: the same ones in every segment,
-so that a key of the sample that is in a later segment's tells of a record that goes, and counts for as many as there
-are keys for one in the sample. No value is read, and no segment again but after a restart. The hash has a secret of the
-process, so that nobody can choose keys that are never looked at. ADR 10 compares this with other ways.
+A sample has the keys with a small hash, the same ones in every segment. So a sampled key that is also in a later
+segment's sample stands for a number of records that are garbage. No values are read, and a segment is read once until a
+restart. The hash has a secret per process, so that nobody can construct keys that are never sampled. ADR 10 compares
+this with alternatives.
 """
 
 from array import array
@@ -19,15 +19,15 @@ from tidelog.storage.key_sample import KEYS_MAX, KeySample
 from tidelog.storage.segment import Segment
 from tidelog.storage.summary import OFFSET_MAX
 
-# So many keys wait until they are taken into a sample.
+# How many keys are gathered before they are added to a sample.
 _WAITING: Final = 4 * KEYS_MAX
 
 
 class Sampler:
-    """A segment's sample, taken while somebody reads its batches; a batch counts once its keys were looked at."""
+    """Takes the sample of a segment whose batches are being read."""
 
     def __init__(self, secret: bytes) -> None:
-        """Know of no key yet."""
+        """Begin without keys; `secret` is that of the hash."""
         self._secret = secret
         self._sample = KeySample()
         self._waiting: dict[int, int] = {}
@@ -37,8 +37,8 @@ class Sampler:
         self._one.count = 1
         self._pair = array("Q", (0, 0))
 
-    def look(self, data: Buffer, columns: Columns, is_garbage: bool = False) -> None:
-        """Look at the keys of a batch's records; if it is garbage, at how many bytes these have."""
+    def add_batch(self, data: Buffer, columns: Columns, is_garbage: bool = False) -> None:
+        """Sample the keys of a batch's records; if it is garbage, count its bytes only."""
         size = len(data) - columns.start[0]
         self._bytes += size
         if is_garbage:
@@ -52,8 +52,8 @@ class Sampler:
         if found.hashes:
             self._take(dict(zip(out[: 2 * found.hashes : 2], out[1 : 2 * found.hashes : 2], strict=True)))
 
-    def look_at(self, key: bytes | None, value: bytes | None) -> None:
-        """Look at the key of one record."""
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
+        """Sample the key of one record."""
         size = len(key or b"") + len(value or b"")
         self._bytes += size
         if key is not None:
@@ -69,7 +69,7 @@ class Sampler:
             self._waiting = {}
 
     def end(self) -> KeySample:
-        """Return the sample of what was looked at."""
+        """Return the sample."""
         self._sample.add(self._waiting)
         sample = self._sample
         sample.keyed = self._keyed_bytes / max(self._bytes, 1)
@@ -78,30 +78,30 @@ class Sampler:
 
 
 def sampled(segment: Segment, secret: bytes) -> Generator[int, None, KeySample]:
-    """Read the keys of a segment that nobody has looked at; yield how many bytes were read. Mismatch as by `chunks`."""
+    """Read a segment and return its sample; each step yields how many bytes it has read. Raise Mismatch."""
     sampler, columns = Sampler(secret), Columns()
     for found in chunks(segment):
         for entry in found:
-            with suppress(*UNREADABLE):  # Nobody can read it: it tells nothing.
-                _look(entry, columns, sampler)
+            with suppress(*UNREADABLE):
+                _sample(entry, columns, sampler)
         yield size_of(found)
     return sampler.end()
 
 
-def _look(entry: Entry, columns: Columns, sampler: Sampler) -> None:
+def _sample(entry: Entry, columns: Columns, sampler: Sampler) -> None:
     header = entry.header
     if header.magic != MAGIC:
         for _, _, key, value in list(messages(entry)):
-            sampler.look_at(key, value)
+            sampler.add_record(key, value)
     elif header.record_count and not header.is_control:
         data, _ = scanned(entry, columns)
-        sampler.look(data, columns)
+        sampler.add_batch(data, columns)
 
 
 def estimate(segments: Sequence[Segment], end: int = OFFSET_MAX) -> None:
-    """Tell of each segment that has a sample, oldest first, how many of its bytes later ones have replaced (S100).
+    """Set the `garbage_bytes` of each segment with a sample; `segments` are in order, oldest first (S100).
 
-    What lies behind `end` replaces nothing yet, and is not to be replaced.
+    Segments that reach beyond `end` replace nothing, and have no garbage, yet.
     """
     known = [(each, each.sample) for each in segments if each.sample is not None]
     bits = max((sample.bits for _, sample in known), default=0)
@@ -117,9 +117,9 @@ def estimate(segments: Sequence[Segment], end: int = OFFSET_MAX) -> None:
 
 
 def merged(group: Sequence[Segment], segments: Sequence[Segment], end: int) -> KeySample | None:
-    """Return the sample of what stays of a group, in a log of these segments, where keys before `end` were compared.
+    """Return the sample of a copy of `group`, after a pass that has compared it with the keys before `end`.
 
-    None where that is not known: one has no sample, or the group is not compared to its end.
+    None if that is unknown: a segment has no sample, or `end` lies within the group. `segments` are those of the log.
     """
     samples = [segment.sample for segment in group]
     if any(sample is None for sample in samples) or group[-1].next_offset > end:

@@ -1,17 +1,17 @@
-"""How a copy takes the place of the segments it was made of, so that a crash at any moment leaves one or the other.
+"""Replaces segments by their copy, so that a crash at any moment leaves one or the other.
 
-Owns the steps, which are Kafka's but for one: what is replaced is removed at once, as readers hold its files open.
+The steps are Kafka's, with one difference: replaced files are removed at once, as readers hold them open.
 
-1. All files of the copy are on disk under names that end in `.cleaned`, the names too.
-2. Its sidecars are renamed to end in `.swap`, on disk; then its log, on disk: that decides. Before it a start removes
-   the copy, after it a start goes on with the steps.
-3. The copy is published, and the files of all other segments of the group are removed; its sidecars get their names.
-   On disk, so that nothing that was removed can come back beside the copy.
-4. Its log gets its name, and so takes the place of that of the first segment.
+1. All files of the copy are on disk under names that end in `.cleaned`; the names are durable.
+2. Its sidecars are renamed to end in `.swap`, durably, and then its log, durably. The rename of the log decides: before
+   it, a start removes the copy; after it, a start completes the steps.
+3. The copy is published, the files of the group's other segments are removed, and its sidecars get their final names.
+   This is made durable, so that no removed file can come back beside the copy.
+4. Its log gets its final name, and so replaces that of the first segment.
 
-The copy ends where the group did, with an empty batch if need be, so that its log alone tells what it replaces. Where
-names cannot be put on disk the log takes no more writes: what else was to be put there may be gone as well. What only
-lacks space, or a descriptor, is done before the next append.
+The copy ends where the group did, if necessary with an empty batch, so that its log alone tells what it replaces. If a
+sync of the folder fails, the log takes no more writes, as other writes may be lost too. If only space or a descriptor
+is missing, the steps are completed before the next append.
 """
 
 import logging
@@ -39,20 +39,19 @@ _log = logging.getLogger(__name__)
 
 
 class Outdated(StorageError):
-    """The log was cut, or failed, since its segments were copied: nothing was done."""
+    """The log was truncated, or failed, since its segments were copied: nothing was done."""
 
 
 def swap(log: Log, copy: Copy, cuts: int) -> bool:
-    """Put a copy, which is on disk, in the place of its group; return whether the group was still there.
+    """Replace a group by its copy, whose content is on disk; return False if retention has deleted a segment of it.
 
-    Retention may have deleted segments of the group meanwhile. Outdated where the log was cut since it had been cut
-    `cuts` times, or OSError before anything is decided. In all three cases the copy is to be dropped. Called on the
-    maintenance thread.
+    `cuts` is `Durability.cuts` from when the pass began. Raise Outdated if the log was truncated since, or OSError
+    before the rename that decides. In all three cases the caller drops the copy. Maintenance thread.
     """
     group, segment = copy.group, copy.segment
     with log.replacing:
         if cuts != log.durability.cuts or log.health.failure is not None:
-            raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
+            raise Outdated(f"{log}: {group[0].path(LOG)} or a later segment has changed since it was copied")
         if not _is_in(group, log.segments):
             return False
         _sync(log)
@@ -72,10 +71,10 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
         except OSError as error:
             log.shared.disk.refused(error)
             with log.lock:
-                _put_off(log, error)
+                _distrust(log, error)
                 log.health.fail(
                     f"compacted segments could not be put in place ({error}); free space in {log.directory}",
-                    partial(_again, log, finish),
+                    partial(_retry, log, finish),
                 )
     return True
 
@@ -88,13 +87,13 @@ def _is_in(group: list[Segment], segments: tuple[Segment, ...]) -> bool:
 
 
 def _sync(log: Log) -> None:
-    """Have the names in a log's folder on disk; where that fails others may be gone with them."""
+    """Put the names in a log's folder on disk."""
     try:
         _sync_names(log.directory)
     except OSError as error:
         log.shared.disk.refused(error)
         with log.lock:
-            _put_off(log, error)
+            _distrust(log, error)
         raise
 
 
@@ -107,19 +106,19 @@ def _sync_names(folder: Path) -> None:
         raise files.SyncFailed(error.errno, error.strerror, str(folder)) from error
 
 
-def _put_off(log: Log, error: OSError) -> None:
-    """Take no more writes where a second try would prove nothing. Call with the log's lock held."""
+def _distrust(log: Log, error: OSError) -> None:
+    """Refuse writes until a restart, unless a second try may succeed. Call with the log's lock held."""
     if not is_passing(error):
         offline = log.health.distrust(f"compacted segments could not be put in place ({error})")
         _log.error("compaction failed log=%s error=%r", log, str(offline))
 
 
-def _again(log: Log, finish: partial[None]) -> None:
+def _retry(log: Log, finish: partial[None]) -> None:
     try:
         finish()
     except OSError as error:
         log.shared.disk.refused(error)
-        _put_off(log, error)
+        _distrust(log, error)
         raise
 
 
@@ -148,33 +147,33 @@ def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what is left of copies that came to nothing, before there is another one. OSError.
+    """Remove the files of abandoned copies before a new one is made. Raise OSError.
 
-    A copy that was decided for would not be, beside an older one that was not.
+    Beside an older `.cleaned` log, a decided copy would not count as decided.
     """
     for name, _ in files.list_folder(folder):
         if _MARKED.fullmatch(name):
             files.remove(folder / name)
 
 
-def are_in(names: Iterable[str]) -> bool:
-    """Tell whether any of the files of a folder is of a copy."""
+def has_copies(names: Iterable[str]) -> bool:
+    """Tell whether any of these file names belongs to a copy."""
     return any(_MARKED.fullmatch(name) for name in names)
 
 
 def decided(names: Iterable[str]) -> list[int]:
-    """Return the bases of the copies among the files of a folder that are decided for, in order."""
+    """Return the base offsets of the decided copies among the files of a folder, in order."""
     marked = [name for name in names if _MARKED.fullmatch(name)]
-    # Kafka may make several of one group, and renames the first of them last: only then are they decided for.
+    # Kafka may make several copies of one group. It renames the first one last, and that decides for all of them.
     first = min((_base(name) for name in marked if name.endswith(LOG + CLEANED)), default=None)
     found = (_base(name) for name in marked if name.endswith(LOG + SWAP))
     return sorted(base for base in found if first is None or base < first)
 
 
 def settle(folder: Path) -> None:
-    """Finish what a crash came upon in a folder, and remove copies that were not decided for; twice is as good as once.
+    """Complete the replacements that a crash has interrupted, and remove undecided copies. Raise OSError.
 
-    OSError.
+    Idempotent.
     """
     names = [name for name, _ in files.list_folder(folder)]
     swaps = decided(names)
@@ -183,7 +182,7 @@ def settle(folder: Path) -> None:
             files.remove(folder / name)
     if not swaps:
         return
-    # A power cut must not take back what was decided once anything is removed.
+    # A power cut must not undo the decision after files were removed.
     files.sync_folder(folder)
     ends = [_end_of(folder, base) for base in swaps]
     for name in replaced_by(swaps, max(ends), names):
@@ -191,7 +190,7 @@ def settle(folder: Path) -> None:
     for base in swaps:
         _rename(folder, base, SIDECARS, SWAP, "")
     for base in swaps:
-        # One after another: those that are not in their place yet have to be the last ones.
+        # In order, so that the copies without their final names are always the last ones.
         files.sync_folder(folder)
         _rename(folder, base, (LOG,), SWAP, "")
         _log.info("compaction finished file=%s", folder / f"{base:020d}{LOG}")
@@ -199,9 +198,9 @@ def settle(folder: Path) -> None:
 
 
 def present(folder: Path) -> list[tuple[int, str]]:
-    """Return the base offset of each segment in a folder, in order, and the mark of its log's name; for any process.
+    """Return the base offset of each segment in a folder, in order, with the mark of its log's name; for any process.
 
-    They are those that a start would find: where a copy was decided for it counts, and what it has replaced does not.
+    These are the segments that a start would find: decided copies count, and the segments that they replace do not.
     """
     while True:
         names = [name for name, is_folder in files.list_folder(folder) if not is_folder]
@@ -211,16 +210,16 @@ def present(folder: Path) -> list[tuple[int, str]]:
                 set(replaced_by(swaps, max(_end_of(folder, base) for base in swaps), names)) if swaps else ()
             )
         except FileNotFoundError:
-            continue  # It has got its name meanwhile.
+            continue  # The copy has just got its final name.
         logs = (name for name in names if _LOG_NAME.fullmatch(name) and name not in gone)
         found = {_base(name): "" for name in logs} | dict.fromkeys(swaps, SWAP)
         return sorted(found.items())
 
 
 def replaced_by(swaps: list[int], end: int, names: Iterable[str]) -> list[str]:
-    """Return the files of the segments that copies have replaced, from the first of them up to an offset.
+    """Return the files of the segments that copies have replaced, from the first copy up to an offset.
 
-    Never those of the last segment, which is no copy, whatever a damaged copy says: it takes the appends.
+    The last segment is never among them, whatever a damaged copy says: it takes the appends.
     """
     found = sorted((_base(name), name) for name in names if re.fullmatch(r"\d{20}", name[:_DIGITS]))
     last = max((base for base, name in found if name.endswith(LOG)), default=0)
@@ -236,7 +235,7 @@ def _base(name: str) -> int:
 
 
 def _end_of(folder: Path, base: int) -> int:
-    """Return the offset after the last batch of a copy, which is whole, by its summary; Kafka's has none."""
+    """Return the offset after the last batch of a copy: from its summary, or from its log if Kafka made it."""
     file = files.File(folder / f"{base:020d}{LOG}{SWAP}", read_only=True)
     path = folder / f"{base:020d}{SUMMARY}"
     summary = Summary.load(path.with_name(path.name + SWAP)) or Summary.load(path)

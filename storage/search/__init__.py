@@ -1,1 +1,1 @@
-"""Finding batches and records in a log: by offset, by time, inside a batch."""
+"""Finds batches and records in a log: by offset, by time, inside a batch."""

@@ -1,10 +1,9 @@
-"""Finding batches in a segment: by offset, by timestamp, one after another.
+"""Finds batches in a segment: by offset, by timestamp, or one after another.
 
-Owns the way from an index entry to a batch, in reads of a bounded size, and around damaged bytes. Knows batch headers,
-not records. Takes no lock: what of a segment is published does not change. What a search may cost its source says
-(`sources`): NotInMemory is raised where a read would wait for the disk and must not, TakesLong where index entries are
-so far apart that a walk would take long and must not. What is read and returned is verified (`Segment.read`): Mismatch
-is raised where that shows that what is known of the segment is not true, and the log has to look again.
+Owns the way from an index entry to a batch, in reads of bounded size and around damaged bytes. Knows batch headers, not
+records. Takes no lock, as published bytes do not change. The source bounds the cost of a search (`sources`):
+NotInMemory means that a read would wait for the disk, TakesLong that index entries are so far apart that a walk would
+take long. All bytes are verified (`Segment.read`): after a Mismatch call `Log.recheck` and search again.
 """
 
 from bisect import bisect_right
@@ -22,14 +21,13 @@ from tidelog.storage.layout import LOG
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, Source
 
-# The first read is the usual index interval and a batch or so; then more, up to the second figure.
+# The first read is the usual index interval and about a batch; further reads grow up to the maximum.
 FIRST_READ_BYTES = 8192
 MAX_READ_BYTES = 65536
-# What is walked over at once: more would no longer be in the processor's cache, where reading it puts it.
+# How much of a batch is read and walked over at once: it has to fit into the processor's cache.
 PART_BYTES = 65536
 SMALL_BATCH_BYTES = 1024
-# What is read at most for a walk over a segment that is to be prompt: in memory, some tenths of a millisecond; and
-# waiting for the disk.
+# How much a prompt source reads for a walk over a segment: in memory, some tenths of a millisecond; and from the disk.
 PROMPT_WALK_BYTES = 256 << 10
 BRIEF_WALK_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
@@ -37,8 +35,8 @@ _NO_BYTES = memoryview(b"")
 _batch_length = Struct(">i").unpack_from
 
 
-# Where a batch is: its position, its size (0 for none), and as many of its bytes as were read on the way; read from
-# WARM, these are good until the next read (`sources`). A plain tuple: to make one with names takes as long as a search.
+# Where a batch is: its position, its size (0 for none), and the bytes of it that were read so far; if read from WARM,
+# they are valid until the next read (`sources`). A plain tuple: to make a NamedTuple takes as long as a search.
 Place = tuple[int, int, memoryview]
 
 
@@ -52,7 +50,7 @@ def segment_number(segments: tuple[Segment, ...], offset: int) -> int:
 def read(
     segment: Segment, offset: int, max_bytes: int, at_least_one: bool, source: Source
 ) -> FileSlice | None:
-    """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
+    """Return a slice from the batch that holds `offset`, or from the next one here; None if there is none."""
     position, first_bytes, head = locate(segment, offset, source)
     if not first_bytes:
         return None
@@ -85,7 +83,7 @@ def locate(segment: Segment, offset: int, source: Source) -> Place:
 
 
 def batch_at(segment: Segment, position: int, likely_size: int, source: Source) -> Place:
-    """Return the batch at a position: all of it, if it is about as large as is thought, or its first part."""
+    """Return the batch at a position, with all of its bytes if it is about as large as `likely_size`."""
     count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
     chunk = segment.read(count, position, source)
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
@@ -95,7 +93,10 @@ def batch_at(segment: Segment, position: int, likely_size: int, source: Source) 
 def locate_timestamp(
     segment: Segment, timestamp: int, position: int, following: int, source: Source
 ) -> Place:
-    """Return the first batch from `position` on with such a maximum; `following`: where more are known, or -1."""
+    """Return the first batch from `position` on whose largest timestamp is at least `timestamp`.
+
+    `following` is the position of the next index entry, or -1.
+    """
     for damage in segment.summary.damage:
         found = _search(find_timestamp, segment, position, following, damage.start, timestamp, source)
         if found[1]:
@@ -115,7 +116,7 @@ def _search(
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
     walked_bytes = 0
-    # It begins at `following` or before. Up to there is one large batch, or there are many small ones.
+    # The batch begins at `following` or before. Up to there is one large batch, or many small ones.
     count = following - position + SMALL_BATCH_BYTES
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
@@ -138,18 +139,18 @@ def _search(
             and source.prompt
             and (walked_bytes >= BRIEF_WALK_BYTES or not source.waiting)
         ):
-            raise TakesLong(f"{segment.path(LOG)}@{position}: what is looked for lies further on")
+            raise TakesLong(f"{segment.path(LOG)}@{position}: the batch lies further on")
         count = min(2 * count, MAX_READ_BYTES)
     return end, 0, _NO_BYTES
 
 
 def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out.
+    """Yield (position, header) of every batch from the one that holds `offset` on; damage is skipped.
 
-    A Mismatch is raised before the first: all of them are verified by then.
+    All of them are verified first, so Mismatch comes before the first one.
     """
     if not segment.size:
-        return  # On a full disk it may have no file yet.
+        return  # After a full disk it may have no file yet.
     position, *_ = segment.offset_index.around(offset - segment.base_offset)
     segment.verify(position, segment.size, PATIENT)
     starts = [position, *(damage.end for damage in segment.summary.damage)]

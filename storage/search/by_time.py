@@ -1,11 +1,11 @@
-"""Addressing a log by time, exactly: every answer is what a scan of all records from the log's start would give.
+"""Finds records by time, exactly: each answer is what a scan of all records from the log's start would give.
 
-Owns the way from a time to a record, by either clock: that which records carry (segment by its largest timestamp, the
-two indexes, batch headers, records), and that of their appends (segment by its last append, the append index). Knows
-nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
-nothing the search goes on after it, so neither the density of an index nor a moved log start can hide a record. A
-record without a timestamp (-1) is never an answer by the first clock. NotInMemory and TakesLong are raised as the
-source says.
+There are two clocks. The timestamps of records lead by each segment's largest timestamp, two indexes and batch headers
+to a record; append times by each segment's last append time and the append index. Each step only skips what cannot hold
+the answer, and if a step finds nothing, the search goes on after it. So neither sparse indexes nor a moved log start
+can hide a record. A record without a timestamp (-1) is never an answer by the first clock.
+
+Knows nothing of requests, and changes no files. Raises NotInMemory and TakesLong as the source asks.
 """
 
 from collections.abc import Callable
@@ -37,24 +37,23 @@ __all__ = [
 
 _T = TypeVar("_T")
 LATEST, EARLIEST = -1, -2
-# Segments that are gone through, some 0.15 us each, and segments or batches that are searched in vain, some 2 ms each,
-# by those who have no time.
+# The bounds of a prompt search: segments that it passes, some 0.15 us each, and segments or batches that it searches in
+# vain, some 2 ms each.
 PROMPT_SEGMENTS = 20_000
 PROMPT_SEARCHES = 2
 
 
 class Timeline(NamedTuple):
-    """A clock that a log is searched by."""
+    """A clock by which a log is searched."""
 
-    largest: Callable[
-        [Segment], int
-    ]  # the largest time in a segment, in ms, -1 for none: known without a read
+    # The largest time in a segment, in ms, -1 for none; without a read.
+    largest: Callable[[Segment], int]
     # (log, segment, source, start offset, time) -> the first record at or after both
     first: Callable[[Log, Segment, Source, int, int], Found | None]
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: Source) -> Found | None:
-    """Return the first record, by offset, at or after a time and not before the log's start; or None."""
+    """Return the first record, by offset, at or after a time and the log's start; or None."""
     wanted = max(timestamp_ms, 0)
     start = log.log_start_offset
     largest = timeline.largest
@@ -71,19 +70,19 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: S
 
 
 def segments_of(log: Log, source: Source) -> tuple[Segment, ...]:
-    """Return the segments of a log, if they are not too many to be gone through one after another."""
+    """Return the segments of a log. Raise TakesLong if a prompt source would pass too many."""
     segments = log.segments
     if len(segments) > PROMPT_SEGMENTS and source.prompt:
-        raise TakesLong(f"{log}: {len(segments)} segments are to be gone through")
+        raise TakesLong(f"{log}: {len(segments)} segments")
     return segments
 
 
 def found_in(
     find: Callable[..., _T | None], log: Log, segment: Segment, source: Source, *args: Any
 ) -> _T | None:
-    """Return what is found in a segment; in one that is rebuilt meanwhile, by what is known of it then.
+    """Return what `find` finds in a segment; after a Mismatch, in the rebuilt one.
 
-    In a segment that retention takes away meanwhile nothing is found: its records are before the log's start now.
+    Return None if retention deletes the segment: then its records are before the log's start.
     """
     current: Segment | None = segment
     while current is not None:
@@ -103,19 +102,19 @@ def _first_by_record_time(
 ) -> Found | None:
     base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
-    # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
+    # Up to the offset index entry at or before this offset, every record is older (`TimeIndex.offset_from`).
     last_offset = segment.time_index.offset_from(wanted) - 1
     first_offset = start - base_offset
     position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
-    # The index of an active segment is a moment ahead of what is published.
+    # The index of an active segment may be ahead of the published size.
     if (
         0 <= following < segment.size
         and last_offset >= first_offset
         and next_offset >= first_offset
         and not segment.summary.damage
     ):
-        # Between two entries far apart there is one batch, as a rule, and the answer is in the next. Where the next can
-        # be searched without a read it costs nothing to try.
+        # If two entries are far apart, there is usually one batch between them, and the answer is in the next one. If
+        # that can be searched without a read, trying it costs nothing.
         found = first_record_at(
             segment, following, following - position, base_offset + next_offset, wanted, limit_bytes, source
         )
@@ -139,7 +138,7 @@ def _first_by_record_time(
 def _first_by_append_time(
     log: Log, segment: Segment, source: Source, start: int, wanted: int
 ) -> Found | None:
-    """Where append times are bounds, the first that may have been appended then."""
+    """Return the first record that was appended at or after a time; if append times are bounds, that may have been."""
     index, base_offset = segment.append_index, segment.base_offset
     first = index.offset_from(wanted)
     if first is None:
@@ -169,9 +168,9 @@ def _first_by_append_time(
     return None
 
 
-# The time that a record carries: its producer's or, with LogAppendTime, that of its append.
+# The timestamps of records: the producer's or, with LogAppendTime, the broker's.
 RECORD_TIME: Final = Timeline(attrgetter("summary.max_timestamp"), _first_by_record_time)
-# The time at which the broker took it.
+# The times at which the broker appended them.
 APPEND_TIME: Final = Timeline(attrgetter("summary.last_append_ms"), _first_by_append_time)
 
 
@@ -180,7 +179,7 @@ def largest_timestamp(log: Log, source: Source) -> Found | None:
     start = log.log_start_offset
     best: Found | None = None
     searched = 0
-    # The last one has it, as a rule, and says so.
+    # Usually the last segment has it, in its summary.
     for segment in reversed(segments_of(log, source)):
         least = best.timestamp if best is not None else NONE + 1
         if segment.summary.max_timestamp >= least and segment.next_offset > start:
@@ -201,12 +200,12 @@ def _largest_in_segment(log: Log, segment: Segment, source: Source, start: int) 
     if segment.base_offset >= start:
         return _first_by_record_time(log, segment, source, start, summary.max_timestamp)
     if source.prompt:
-        raise TakesLong(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
+        raise TakesLong(f"{segment.path(LOG)}: all batches from offset {start} on")
     return _largest_from(log, segment, source, start)
 
 
 def _largest_from(log: Log, segment: Segment, source: Source, start: int) -> Found | None:
-    """Look at every batch from the log's start on: it lies within the segment, and the maximum may lie before it."""
+    """Search every batch from the log's start on, which lies within the segment and may lie after its maximum."""
     best: Found | None = None
     limit_bytes = log.config.max_decompressed_bytes
     for position, header in by_offset.headers(segment, start):
@@ -219,9 +218,9 @@ def _largest_from(log: Log, segment: Segment, source: Source, start: int) -> Fou
 
 
 def offsets_before(log: Log, timestamp_ms: int, max_offsets: int, source: Source) -> list[int]:
-    """Return the starts of segments not changed after a time, and the log's end, newest first (ListOffsets v0).
+    """Answer ListOffsets v0: the starts of segments not changed after a time, and the log's end, newest first.
 
-    -1 is now, -2 the start of the log.
+    For time -1 return all of them, for -2 the log's start.
     """
     start = log.log_start_offset
     segments = segments_of(log, source)

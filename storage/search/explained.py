@@ -1,9 +1,8 @@
-"""A lookup by time, step by step: which segments were passed over and why, what was read, what was found.
+"""Explains a lookup by time: which segments were skipped and why, what was read, what was found.
 
-Owns the words for it. Decides nothing: each segment is asked by the functions with which `by_time` asks it, through a
-source that counts, and the answer is that of `by_time`, for a range that of `time_range`. Knows nothing of who wants to
-know. What an answer does not say of itself is said with it: that an append time is a bound, and which damage was
-stepped over.
+Owns the words for it. Decides nothing: it searches each segment with the functions of `by_time`, through a source that
+counts, and the answer is that of `by_time`, or of `time_range` for a range. It also tells what an answer does not: that
+an append time is a bound, and which damage was skipped.
 """
 
 from collections.abc import Iterator
@@ -19,44 +18,42 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.summary import OFFSET_MAX, Damage
 
-SEARCHED, SKIPPED, BEHIND = "searched", "skipped", "not reached"
+SEARCHED, SKIPPED, NOT_REACHED = "searched", "skipped", "not reached"
 
 
 class Step(NamedTuple):
-    """What became of a segment in a search."""
+    """What a search did with a segment."""
 
     segment: Segment
     what: str  # one of the words above
     why: str
     largest_ms: int  # the largest time in it, by the clock of the search; -1 for none
-    time_entry: tuple[int, int] | None = None  # of the time or append index: its time, its offset
-    is_entry_bound: bool = False  # of the append index: appended at its time, or earlier
-    position: int | None = None  # where, by the offset index, the walk over batches begins
+    time_entry: tuple[int, int] | None = None  # the time and offset of an entry of the time or append index
+    is_entry_bound: bool = False  # whether the time of an append index entry is only an upper bound
+    position: int | None = None  # where the walk over batches begins, by the offset index
     reads: int = 0
-    bytes_read: int = (
-        0  # of the log, each time it was read; what is verified once after a start is not counted
-    )
+    bytes_read: int = 0  # of the log, without the verification that comes once after a start
     found: Found | None = None
 
 
 class Unread(NamedTuple):
-    """Damage that a search stepped over: records of the wanted time may have been in it."""
+    """Damage that a search skipped, in which records of the wanted time may have been."""
 
     segment: Segment
-    start: int  # positions; the same one twice where the bytes are lost, too
+    start: int  # positions; `start` and `end` are equal if the bytes are lost, too
     end: int
     next_offset: int
 
 
 class Explained(NamedTuple):
-    """An answer, and how it came about."""
+    """An answer, and the steps that led to it."""
 
     answer: Found | None
     steps: list[Step]
 
 
 class ExplainedRange(NamedTuple):
-    """The offsets of a range of times, and what was read for them."""
+    """The offsets of a range of times, and how much was read to find them."""
 
     offsets: range
     reads: int
@@ -78,14 +75,14 @@ class _Counter:
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline) -> Explained:
-    """Search as `by_time.first_at_or_after` does, and tell what was done."""
+    """Search as `by_time.first_at_or_after` does, and return the steps too."""
     wanted = max(timestamp_ms, 0)
     steps: list[Step] = []
     answer: Found | None = None
     for segment in log.segments:
         largest_ms = timeline.largest(segment)
         if answer is not None:
-            steps.append(Step(segment, BEHIND, f"offset {answer.offset} comes before it", largest_ms))
+            steps.append(Step(segment, NOT_REACHED, f"offset {answer.offset} comes before it", largest_ms))
             continue
         why = _why_skipped(log, segment, wanted, largest_ms)
         if why:
@@ -98,14 +95,14 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline) -> Explai
 
 
 def between(log: Log, from_ms: int, to_ms: int, timeline: Timeline) -> ExplainedRange:
-    """Search as `time_range.between` does, and tell what was read."""
+    """Search as `time_range.between` does, and count what was read."""
     counter = _Counter()
     found = time_range.between(log, from_ms, to_ms, timeline, counter.source)
     return ExplainedRange(found, counter.reads, counter.bytes)
 
 
 def is_bound(log: Log, offset: int, timeline: Timeline) -> bool:
-    """Tell whether the time of a record, by a clock, is only a bound: its batch was appended then, or earlier."""
+    """Tell whether the time of a record, by a clock, is only an upper bound."""
     if timeline is not APPEND_TIME:
         return False
     segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
@@ -115,21 +112,21 @@ def is_bound(log: Log, offset: int, timeline: Timeline) -> bool:
 
 
 def unread_before(log: Log, answer: Found | None, wanted: int, timeline: Timeline) -> list[Unread]:
-    """Return the damage that a search for the first record at or after a time stepped over."""
+    """Return the damage that a search for the first record at or after a time skipped."""
     end = OFFSET_MAX if answer is None else answer.offset
     return [each for each in _unread(log, wanted, None, timeline) if each.next_offset <= end]
 
 
 def unread_beside(log: Log, offsets: range, from_ms: int, to_ms: int, timeline: Timeline) -> list[Unread]:
-    """Return the damage outside the offsets of a range of times in which records of that range may have been."""
-    # Where it ends by append time says the index, whatever is damaged there.
+    """Return the damage outside a range's offsets in which records of its times may have been."""
+    # By append time the index has the end of the range, whatever is damaged there.
     end = OFFSET_MAX if timeline is APPEND_TIME and offsets else offsets.stop
     unread = _unread(log, from_ms, to_ms, timeline)
     return [each for each in unread if not offsets.start < each.next_offset <= end]
 
 
 def _unread(log: Log, from_ms: int, to_ms: int | None, timeline: Timeline) -> Iterator[Unread]:
-    """Yield the damage from the log's start on in which records of a range of times may have been."""
+    """Yield the damage, from the log's start on, in which records of a range of times may have been."""
     for segment in log.segments:
         for damage in segment.summary.damage:
             may_be = timeline is RECORD_TIME or _may_be_appended_in(segment, damage, from_ms, to_ms)
@@ -138,7 +135,7 @@ def _unread(log: Log, from_ms: int, to_ms: int | None, timeline: Timeline) -> It
 
 
 def _may_be_appended_in(segment: Segment, damage: Damage, from_ms: int, to_ms: int | None) -> bool:
-    """Tell whether damaged batches may have been appended in a range of times: the index knows of them, too."""
+    """Tell whether damaged batches may have been appended in a range of times, by the append index."""
     index, base_offset = segment.append_index, segment.base_offset
     if not len(index):
         return True
@@ -172,7 +169,7 @@ def _why_skipped(log: Log, segment: Segment, wanted: int, largest_ms: int) -> st
 def _searched(log: Log, segment: Segment, wanted: int, timeline: Timeline) -> Step:
     counter = _Counter()
     found = by_time.found_in(timeline.first, log, segment, counter.source, log.log_start_offset, wanted)
-    # It may have been rebuilt meanwhile.
+    # The search may have had it rebuilt.
     current = next((each for each in log.segments if each.base_offset == segment.base_offset), segment)
     entry, position = _entries(log, current, wanted, timeline)
     is_bound = False
@@ -188,7 +185,7 @@ def _searched(log: Log, segment: Segment, wanted: int, timeline: Timeline) -> St
 def _entries(
     log: Log, segment: Segment, wanted: int, timeline: Timeline
 ) -> tuple[tuple[int, int] | None, int]:
-    """Return the entry by which the search knew where to begin, and the position that the offset index gives for it."""
+    """Return the index entry from which the search began, and the position that the offset index has for it."""
     base_offset = segment.base_offset
     first = log.log_start_offset - base_offset
     if timeline is APPEND_TIME:
@@ -198,7 +195,7 @@ def _entries(
         relative = segment.append_index.entry(number).relative_offset
         return (time_ms, base_offset + relative), segment.offset_index.around(max(relative, first))[0]
     number, time_ms, relative = segment.time_index.find(wanted)
-    # What comes after the last entry was not given one yet: it is walked over from there.
+    # Batches after the last entry have none yet; the search walks over them.
     entry = (time_ms, base_offset + relative) if number < len(segment.time_index) else None
     last = segment.time_index.offset_from(wanted) - 1
     return entry, segment.offset_index.around(max(last, first))[0]

@@ -1,8 +1,8 @@
-"""Finding one record inside a batch by its timestamp.
+"""Finds one record inside a batch by its timestamp.
 
-Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the choice between
-a walk that ends where the record is and one that keeps all times for the searches to come. Knows nothing of indexes.
-From a prompt source TakesLong is raised where more than `PROMPT_BYTES` are to be looked at.
+Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare. It either stops at the
+record, or caches the times of the whole batch for later searches. Knows nothing of indexes. For a prompt source, more
+than `PROMPT_BYTES` of records raise TakesLong.
 """
 
 from itertools import islice
@@ -28,13 +28,13 @@ from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
-# With fewer a read finds several batches, and has to be done anyway.
+# The smallest batch whose times are cached: smaller ones are read several at once, which is needed anyway.
 _KEPT_RECORDS_MIN = 32
-# More would push out too much else. A batch of 64 MiB, decompressed, whose times are close takes less.
+# The most that the cached times of one batch may take. A batch of 64 MiB, decompressed, with close times takes less.
 _KEPT_BYTES_MAX = times_cache.TimesCache.BYTES_MAX // 4
 # Twice the usual index interval.
 LARGE_BATCH_BYTES = 8192
-# Read and decompressed, and walked over: 2 ms or so.
+# How much of a batch a prompt source reads, decompresses and walks over: about 2 ms.
 PROMPT_BYTES = 1 << 20
 _INT64_MIN = -(1 << 63)
 _FIRST_RECORD = kernel.Cut(0, 0, 0)
@@ -84,9 +84,9 @@ def first_record_at(
     limit_bytes: int,
     source: Source,
 ) -> Found | None:
-    """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset.
+    """Return what `first_record` does for the batch at a position; None if that has another base offset.
 
-    One that seems to be small is not read for it, but may be searched by its times, where they are kept.
+    A batch that seems to be small is searched only by cached times, and is not read.
     """
     packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))
     if packed is not None:
@@ -105,7 +105,7 @@ def first_from(
     """Return the offset of the first record of a batch at or after an offset, whatever its timestamp; or None."""
     if header.record_count == header.last_offset_delta + 1:
         return max(offset, header.base_offset)
-    # Compaction has taken some: which are left is not in the header.
+    # Compaction has removed some; the header does not say which.
     found = (
         first_record(segment, place, NO_TIMESTAMP, offset, limit_bytes, source)
         if header.record_count
@@ -115,10 +115,10 @@ def first_from(
 
 
 def _is_walk_best(header: BatchHeader, key: int, cache: TimesCache) -> bool:
-    """Tell whether to walk to the record, and no further.
+    """Tell whether to walk just to the record, instead of caching the times of the batch.
 
-    To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
-    one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
+    To decompress a batch takes so much longer than a walk that its times are cached at once. In a plain batch, a walk
+    to one record takes half as long as listing all times, so they are cached at the second search.
     """
     if not header.codec and (header.record_count < _KEPT_RECORDS_MIN or cache.is_first_search(key)):
         return True
@@ -135,7 +135,7 @@ def _first_by_walk(
     source: Source,
 ) -> Found | None:
     if header.is_log_append_time:
-        # All records have the time of the batch: only the offset is left to look for.
+        # All records have the time of the batch: search by offset only.
         if header.max_timestamp < timestamp:
             return None
         timestamp_delta = _INT64_MIN
@@ -165,7 +165,7 @@ def _find_further(
     offset_delta_min: int,
     source: Source,
 ) -> tuple[int, int] | None:
-    """Go on with a walk over plain records from where what was at hand ends; the rest is read as far as it goes."""
+    """Continue a walk over plain records after the bytes that were read, and read more of the batch as needed."""
     position, end, _ = place
     part_bytes, first = PART_BYTES, cut.position
     while True:
@@ -175,19 +175,19 @@ def _find_further(
         wanted = min(part_bytes, end - start)
         part = segment.read(wanted, position + start, source)
         if len(part) < wanted:
-            end = start + len(part)  # The file ends within the batch.
+            end = start + len(part)  # The file ends inside the batch.
         found = kernel.find_record(part, start, end, count, timestamp_delta, offset_delta_min, cut)
         if not isinstance(found, kernel.Cut):
             return found
         if found.position == start:
-            part_bytes *= 2  # The record is larger than that.
+            part_bytes *= 2  # The record is larger than the part.
         cut = found
 
 
 def largest_record(
     segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
-    """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
+    """Return the first record of a batch with the largest timestamp, from an offset on, or None."""
     head = segment.read(min(size, HEADER_BYTES), position, source)
     if head[MAGIC_POSITION] in legacy.MAGICS:
         data = segment.read(size, position, source)
@@ -206,7 +206,7 @@ def largest_record(
 def times_and_offsets(
     segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
 ) -> tuple[list[int], list[int]]:
-    """Return the time and the offset of every record of a batch, or of an entry of an older format."""
+    """Return the times and the offsets of the records of a batch, or of an entry of an older format."""
     if header.magic in legacy.MAGICS:
         data = segment.read(header.size_bytes, position, source)
         try:
@@ -224,7 +224,7 @@ def times_and_offsets(
 def columns(
     segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
 ) -> Columns:
-    """Return where and when all records of a batch are."""
+    """Scan all records of a batch."""
     place = position, header.size_bytes, memoryview(b"")
     try:
         records, start = _records(segment, place, header, limit_bytes, source)
@@ -244,7 +244,7 @@ def _whole(segment: Segment, place: Place, source: Source) -> Buffer:
 def _records(
     segment: Segment, place: Place, header: BatchHeader, limit_bytes: int, source: Source
 ) -> tuple[Buffer, int]:
-    """Return the records of a batch, uncompressed, and where they begin."""
+    """Return bytes with the uncompressed records of a batch, and the position where these begin."""
     position, size, _ = place
     if source.prompt and size > PROMPT_BYTES:
         raise _takes_long(segment, position)

@@ -1,7 +1,7 @@
-"""Finding one record inside an entry of the older message formats: one message, or the wrapper of some.
+"""Finds one record inside an entry of the older formats: a message, or a compressed wrapper of messages.
 
-Owns the step from such an entry to a record, as `in_batch` does for batches, and is called by it. Nothing is kept for
-the searches to come. From a prompt source TakesLong is raised for a wrapper: its messages are unpacked in Python.
+Called by `in_batch`. Caches nothing. For a prompt source, a wrapper raises TakesLong: its messages are unpacked in
+Python.
 """
 
 from tidelog.protocol.records import compression, legacy, message_set
@@ -22,7 +22,7 @@ def first_message(
     limit_bytes: int,
     source: Source,
 ) -> Found | None:
-    """Return the first record of the entry that is data, at or after both a timestamp and an offset, or None."""
+    """Return the first record of the entry in `data` at or after both a timestamp and an offset, or None."""
     found = messages(segment, position, data, limit_bytes, source)
     return next((each for each in found if each.offset >= offset_min and each.timestamp >= timestamp), None)
 
@@ -30,7 +30,7 @@ def first_message(
 def largest_message(
     segment: Segment, position: int, data: Buffer, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
-    """Return the first record with the largest timestamp among those of an entry from an offset on, or None."""
+    """Return the first record with the largest timestamp, from an offset on, or None."""
     found = [
         each
         for each in messages(segment, position, data, limit_bytes, source)
@@ -40,7 +40,7 @@ def largest_message(
 
 
 def messages(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
-    """Return what can be found in the entry that is data: all of its records."""
+    """Return all records of the entry in `data`."""
     entry = legacy.read_entry(data, 0, len(data))
     if source.prompt and entry.codec != compression.NONE:
         raise TakesLong(f"{segment.path(LOG)}@{position}: compressed messages of format v{entry.magic}")

@@ -1,7 +1,7 @@
-"""The two times of a record, and what follows from them: how late it came, and how far behind a reader is.
+"""The two times of a record, and what follows from them: its latency, and the lag of a reader in time.
 
 Owns the arithmetic of lag in time (S56) and of latency (S57), as functions of the log: no clock is read. Knows nothing
-of groups, metrics or requests. NotInMemory and TakesLong are raised as the source says, CorruptLog for a position in
+of groups, metrics or requests. Raises NotInMemory and TakesLong as the source asks, and CorruptLog for a position in
 damaged bytes.
 """
 
@@ -17,17 +17,17 @@ from tidelog.storage.sources import Source
 
 
 class RecordTimes(NamedTuple):
-    """When a record was made, -1 where nobody said, and when it was appended; `is_bound`: then, or earlier."""
+    """The timestamp of a record and its append time."""
 
     offset: int
-    record_ms: int
+    record_ms: int  # -1 without a timestamp
     append_ms: int
-    is_bound: bool
-    is_stamped: bool  # the time that it carries is that of its append
+    is_bound: bool  # whether `append_ms` is only an upper bound
+    is_stamped: bool  # whether the timestamp is the append time (LogAppendTime)
 
 
 def times_of(log: Log, offset: int, source: Source) -> RecordTimes | None:
-    """Return the times of the first record at or after an offset and the log's start; None behind the last."""
+    """Return the times of the first record at or after both an offset and the log's start, or None."""
     segments = log.segments
     offset = max(offset, log.log_start_offset)
     for segment in segments[by_offset.segment_number(segments, offset) :]:
@@ -60,19 +60,19 @@ def _times_in(log: Log, segment: Segment, source: Source, offset: int) -> Record
 
 
 def latency_ms(times: RecordTimes) -> int | None:
-    """Return how long after it was made a record was appended (S57); None where its own time is not known.
+    """Return how long after its timestamp a record was appended (S57); None without a timestamp of the producer.
 
-    It is negative where the producer's clock is ahead. Where the append time is a bound, so is this.
+    It is negative if the producer's clock is ahead, and a bound if the append time is one.
     """
     is_unknown = times.is_stamped or times.record_ms == NO_TIMESTAMP
     return None if is_unknown else times.append_ms - times.record_ms
 
 
 def lag_ms(log: Log, position: int, timeline: Timeline, source: Source) -> int | None:
-    """Return how much later than the record at a position the last of the log is, by a clock (S56).
+    """Return the lag of a reader in time: from its next record to the log's last one, by a clock (S56).
 
-    The position is the offset that a reader comes to next: at the log's end there is no lag. None where one of the two
-    has no time. By record time the last may be older than others: then there is none either.
+    `position` is the reader's next offset. The lag is 0 at the log's end, or if the last record is older than the next;
+    None if one of the two has no timestamp.
     """
     if position >= log.log_end_offset:
         return 0
@@ -88,9 +88,9 @@ def lag_ms(log: Log, position: int, timeline: Timeline, source: Source) -> int |
 
 
 def waits_ms(log: Log, position: int, timeline: Timeline, now_ms: int, source: Source) -> int | None:
-    """Return how long ago, by a clock, the first record that a reader has not passed was made, or appended.
+    """Return how long a reader's next record has waited, by a clock: its age now.
 
-    There is no such record at the log's end: 0. None where its time is not known. A time that is yet to come is now.
+    0 at the log's end, or for a time in the future; None if the record has no timestamp.
     """
     first = times_of(log, position, source) if position < log.log_end_offset else None
     if first is None:

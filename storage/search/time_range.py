@@ -1,13 +1,13 @@
-"""The records of a range of times, exactly: from the first that lies in it to the last, by offset.
+"""Finds the offsets of a range of times, exactly: from the first record in the range to the last.
 
-Owns the end of such a range, by either clock; its start is `by_time`'s, unless the first record at or after it lies
-beyond the range. Record times come in any order, so each segment is asked from the end: one whose smallest and largest
-times do not meet the range is skipped, so is a stretch of the log whose minimum lies beyond it (`minima`), and what is
-left of batches after their headers is looked at record by record. Minima that nobody knows, as after a recovery from
-headers, are found out here and kept in memory. Knows nothing of requests, and changes nothing in a file.
+`by_time` finds the start, unless the first record at or after it lies beyond the range. This module finds the end, by
+either clock. Timestamps may be in any order, so the search goes backwards: it skips segments whose smallest and largest
+times are outside the range, stretches of the log whose minimum lies beyond it (`minima`), and batches by their headers,
+and searches the rest record by record. Unknown minima, as after a recovery from headers, are computed here and kept in
+memory. Knows nothing of requests, and changes no files.
 
-NotInMemory and TakesLong are raised as the source says. A record without a timestamp (-1) is in no range of record
-times. Where append times are bounds, what may have been appended in the range counts as such.
+Raises NotInMemory and TakesLong as the source asks. A record without a timestamp (-1) is in no range of timestamps. If
+append times are bounds, records that may have been appended in the range count.
 """
 
 from collections.abc import Iterator
@@ -25,20 +25,20 @@ from tidelog.storage.search.by_time import APPEND_TIME, Found, Timeline, found_i
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
-# What is looked at by those who have no time, and what a header counts for: 2 ms or so.
+# How much a prompt search may read, about 2 ms, and how much reading a header counts for.
 PROMPT_BYTES = 1 << 20
 HEADER_COST_BYTES = 2 << 10
 
 
 class _Window(NamedTuple):
-    """Times from the first on and before the second, of records from an offset on."""
+    """The records with from_ms <= time < to_ms, from offset `start` on."""
 
     from_ms: int
     to_ms: int
     start: int
 
     def meets(self, segment: Segment) -> bool:
-        """Tell whether a segment may have a record of these."""
+        """Tell whether a segment may have such a record."""
         summary = segment.summary
         return (
             segment.next_offset > self.start
@@ -48,7 +48,7 @@ class _Window(NamedTuple):
 
 
 class _Effort:
-    """What a search has cost so far; it ends with TakesLong where the source is prompt and that was much."""
+    """The cost of a search: with a prompt source, it raises TakesLong at a limit."""
 
     __slots__ = ("_left", "_what", "source")
 
@@ -64,9 +64,9 @@ class _Effort:
 
 
 def between(log: Log, from_ms: int, to_ms: int, timeline: Timeline, source: Source) -> range:
-    """Return the smallest range of offsets that has every record with from_ms <= time < to_ms from the log's start on.
+    """Return the smallest range of offsets that has every record with from_ms <= time < to_ms.
 
-    It is empty where there is none; what lies within it need not be of these times where they are out of order.
+    It is empty if there is none. If timestamps are out of order, it may have records with other times too.
     """
     from_ms = max(from_ms, 0)
     found = by_time.first_at_or_after(log, from_ms, timeline, source) if from_ms < to_ms else None
@@ -85,7 +85,7 @@ def between(log: Log, from_ms: int, to_ms: int, timeline: Timeline, source: Sour
 
 
 def _append_end(log: Log, to_ms: int, source: Source) -> int:
-    """Return the first offset from which on all was appended at or after a time; the log's end if there is none."""
+    """Return the first offset from which on all records were appended at or after a time; the log's end if none."""
     end, start = log.log_end_offset, log.log_start_offset
     for segment in segments_of(log, source):
         if segment.summary.last_append_ms >= to_ms and segment.next_offset > start:
@@ -101,7 +101,7 @@ def _append_end_in(_log: Log, segment: Segment, _source: Source, to_ms: int) -> 
 
 
 def _search(log: Log, window: _Window, effort: _Effort, *, from_end: bool) -> Found | None:
-    """Return the first record of a window, or the last."""
+    """Return the first record in a window, or the last."""
     segments = segments_of(log, effort.source)
     for segment in reversed(segments) if from_end else segments:
         if window.meets(segment):
@@ -114,13 +114,13 @@ def _search(log: Log, window: _Window, effort: _Effort, *, from_end: bool) -> Fo
 def _in_segment(
     log: Log, segment: Segment, _source: Source, window: _Window, effort: _Effort, from_end: bool
 ) -> Found | None:
-    size = segment.size  # before the minima: what is published is in them
+    size = segment.size  # read before the minima, which then cover it
     minima = segment.summary.minima.stretches
     limit_bytes = log.config.max_decompressed_bytes
     stretches = minima.below(window.to_ms, size)
     last = len(minima.times) - 1
     for stretch in reversed(stretches) if from_end else stretches:
-        # The last one of an active segment may be added to meanwhile.
+        # Batches may still be added to the last stretch of an active segment.
         if minima.times[stretch.number] == UNKNOWN and not (segment.is_active and stretch.number == last):
             least = _least(segment, stretch, limit_bytes, effort)
             minima.times[stretch.number] = least
@@ -135,7 +135,7 @@ def _in_segment(
 
 
 def _batches(segment: Segment, stretch: Stretch, effort: _Effort) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the batches that begin in a stretch; damage is left out."""
+    """Yield (position, header) of the batches that begin in a stretch; damage is skipped."""
     position = segment.offset_index.position_at(stretch.start)
     while True:
         for damage in segment.summary.damage:
@@ -151,7 +151,7 @@ def _batches(segment: Segment, stretch: Stretch, effort: _Effort) -> Iterator[tu
             raise CorruptLog(f"{segment.path(LOG)}@{position}: {error}") from error
         if header.size_bytes < entries.BYTES_MIN:
             raise CorruptLog(
-                f"{segment.path(LOG)}@{position}: a batch of {header.batch_length} bytes cannot be"
+                f"{segment.path(LOG)}@{position}: a batch cannot have {header.batch_length} bytes"
             )
         if position >= stretch.start:
             yield position, header
@@ -159,7 +159,7 @@ def _batches(segment: Segment, stretch: Stretch, effort: _Effort) -> Iterator[tu
 
 
 def _least(segment: Segment, stretch: Stretch, limit_bytes: int, effort: _Effort) -> int:
-    """Return the smallest time of a stretch, from its records."""
+    """Return the smallest time in a stretch, from its records."""
     effort.take(PROMPT_BYTES + 1)
     least = BEYOND
     for position, header in _batches(segment, stretch, effort):
@@ -170,7 +170,7 @@ def _least(segment: Segment, stretch: Stretch, limit_bytes: int, effort: _Effort
         else:
             times, _ = in_batch.times_and_offsets(segment, position, header, limit_bytes, effort.source)
             least = min(least, *times)
-    return max(UNKNOWN + 1, min(least, BEYOND))  # of damaged records any number may be said
+    return max(UNKNOWN + 1, min(least, BEYOND))  # the times of damaged records may be any number
 
 
 def _in_batch(
@@ -182,7 +182,7 @@ def _in_batch(
     effort: _Effort,
     from_end: bool,
 ) -> Found | None:
-    """Return the first record of a batch that lies in a window, or the last."""
+    """Return the first record of a batch in a window, or the last."""
     from_ms, to_ms, start = window
     largest = header.max_timestamp
     if largest < from_ms or header.last_offset < start or not header.record_count:
@@ -192,7 +192,7 @@ def _in_batch(
     effort.take(header.size_bytes)
     times, offsets = in_batch.times_and_offsets(segment, position, header, limit_bytes, effort.source)
     if min(times) >= to_ms:
-        return None  # as of every batch after the end of the range, where times are in order
+        return None  # if times are in order, this ends every batch after the range
     numbers = range(len(times))
     for number in reversed(numbers) if from_end else numbers:
         if from_ms <= times[number] < to_ms and offsets[number] >= start:

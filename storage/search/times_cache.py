@@ -1,6 +1,6 @@
-"""The times of batches, kept so that a search in one of them takes neither its bytes nor a walk over its records.
+"""A cache of the times of batches: a search in a cached batch needs neither its bytes nor a walk over its records.
 
-Owns their packed form and how much memory all of them take. Knows nothing of files and segments.
+Owns the packed form of the times, and the memory that they take. Knows nothing of files and segments.
 """
 
 import threading
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tidelog.protocol.records import kernel, search
 from tidelog.protocol.records.batch import BatchHeader, Buffer
 
-# Base offset, base timestamp, leader epoch, bytes of a time, bytes of an entry; what follows is kernel.times'.
+# Base offset, base timestamp, leader epoch, size of a time, size of an entry; then the entries that kernel.times makes.
 _HEAD: Final = Struct(">qqiBB")
 _HEAD_BYTES: Final = _HEAD.size
 _unpack_head = _HEAD.unpack_from
@@ -19,7 +19,7 @@ _unpack_base_offset = Struct(">q").unpack_from
 _INT64_MIN: Final = -(1 << 63)
 _POSITION_BITS: Final = 40
 
-# Spreads keys over a table (Knuth, The Art of Computer Programming, 6.4: the golden ratio of 2 ** 64).
+# Multiplicative hashing (Knuth, The Art of Computer Programming, 6.4: the golden ratio times 2 ** 64).
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 
@@ -27,7 +27,7 @@ _new = tuple.__new__
 
 
 class Found(NamedTuple):
-    """A record: its timestamp, its offset, the leader epoch of its batch."""
+    """A record: its timestamp, its offset, and the leader epoch of its batch."""
 
     timestamp: int
     offset: int
@@ -35,22 +35,22 @@ class Found(NamedTuple):
 
 
 def key_of(identity: int, position: int) -> int:
-    """Return the key of the batch at a position of a segment: an integer takes half of what a pair does."""
+    """Return the key of the batch at a position of a segment: an integer takes half the memory of a pair."""
     return identity << _POSITION_BITS | position
 
 
 def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
-    """Pack what a search needs of a batch; its records, uncompressed, begin at start. RecordError if they are wrong."""
+    """Pack what a search needs of a batch whose uncompressed records begin at `start`. Raise RecordError."""
     count, time = header.record_count, header.base_timestamp
     if header.is_log_append_time:
-        # All records have the time of the batch: none but the first is ever found.
+        # All records have the time of the batch, so a search finds only the first.
         time, time_bytes, offset_bytes = header.max_timestamp, 1, 4
         first = kernel.find_record(
             records, 0, len(records), count, _INT64_MIN, _INT64_MIN, kernel.Cut(0, start, 0)
         )
         entries = b"" if first is None else b"\0" + first[1].to_bytes(offset_bytes, "big")
     else:
-        # A guess, where the header is not true: the kernel takes more where it must.
+        # A guess, as the header may be wrong: the kernel uses wider fields if it must.
         time_bytes, offset_bytes = _widths(header)
         entries, time_bytes, offset_bytes = kernel.times(
             records, start, len(records), count, time_bytes, offset_bytes
@@ -60,25 +60,25 @@ def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
 
 
 def _widths(header: BatchHeader) -> tuple[int, int]:
-    """Return what the time and the offset of a record take, if the header is true."""
+    """Return how many bytes the time and the offset of a record take, by the header."""
     time_bytes = min(8, (header.max_timestamp - header.base_timestamp).bit_length() // 8 + 1)
     return time_bytes, 0 if header.last_offset_delta == header.record_count - 1 else 4
 
 
 def packed_bytes(header: BatchHeader) -> int:
-    """Return what the packed times of a batch take, about."""
+    """Return about how many bytes the packed times of a batch take."""
     return _HEAD_BYTES + (0 if header.is_log_append_time else header.record_count * sum(_widths(header)))
 
 
 def find(packed: bytes, timestamp: int) -> Found | None:
     """Return the first record of a batch at or after a time, or None."""
     base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
-    # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
+    # Entries have the largest timestamp so far. The first that reaches the wanted one is its record's own.
     row, delta, offset = search.find_entry(
         packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES
     )
     found = base_timestamp + delta
-    # Too early if there is none, or if it lies further from the base than an int64 reaches.
+    # Too early if there is none, or if the delta from the base overflows an int64.
     if offset < 0 or found < timestamp:
         return None
     if entry_bytes > time_bytes:
@@ -93,13 +93,13 @@ def base_offset(packed: bytes) -> int:
 
 
 class TimesCache:
-    """Packed times by key, the latest of them, up to a number of bytes. For any thread."""
+    """Packed times by key; at a bound in bytes, the oldest entry goes. For any thread."""
 
     BYTES_MAX = 32 << 20
-    # What an entry takes beside its packed times: the head of that object, its key, its places in dict (105 bytes where
-    # that has just grown) and deque.
+    # What an entry takes besides its packed times: the object's header, its key, its slots in the dict (105 bytes after
+    # the dict has grown) and the deque.
     ENTRY_BYTES = 33 + 32 + 105 + 8
-    # A byte each for the batches that were searched once. Two that share one forget each other: no harm is done.
+    # A table with a byte for each batch that was searched once. Batches that share a slot forget each other: no harm.
     SEEN_BITS = 18
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class TimesCache:
         self.get = self._packed.get
 
     def is_first_search(self, key: int) -> bool:
-        """Tell whether a batch has not been searched lately; it counts as searched from now on."""
+        """Tell whether a batch has not been searched lately, and mark it as searched."""
         mixed = key * _MULTIPLIER & _MASK
         slot, mark = mixed >> (64 - self.SEEN_BITS), mixed >> 32 & 0xFF or 1
         is_first = self._seen[slot] != mark
@@ -119,7 +119,7 @@ class TimesCache:
         return is_first
 
     def keep(self, key: int, packed: bytes) -> None:
-        """Remember the times of a batch, and forget those that were remembered first."""
+        """Keep the times of a batch; drop the oldest entries beyond the bound."""
         with self._lock:
             if key in self._packed:
                 return
@@ -139,7 +139,7 @@ class TimesCache:
         base_offset: int,
         leader_epoch: int,
     ) -> None:
-        """Keep what `ValidBatch.times` lists of a batch that was just written to a position of a segment."""
+        """Keep the times in `ValidBatch.times` of a batch that was just appended at a position of a segment."""
         time_bytes = len(times) // header.record_count
         head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
         self.keep(key_of(identity, position), head + times)

@@ -121,7 +121,7 @@ def write_and_read_while_interrupted(folder: Path) -> None:
     """Make logs, append, roll, flush one and all, cut, stop, start, read; nothing of it may fail."""
     libc = ctypes.CDLL(None)
     libc.interrupt(1)
-    files.FileSystem.tells_errors = lambda _: True  # type: ignore[method-assign]
+    files.FileSystem.reports_errors = lambda _: True  # type: ignore[method-assign]
     for start in range(2):
         manager = LogManager(folder, BrokerConfig(), lambda: NOW)
         manager.open()
@@ -253,7 +253,7 @@ def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_writte
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
     disk.free_bytes = None
-    with pytest.raises(LogOffline, match="could not be taken back"):
+    with pytest.raises(LogOffline, match="could not be undone"):
         log.append(batch([NOW]), NOW)
     disk.truncate_fails = False
     assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]

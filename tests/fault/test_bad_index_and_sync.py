@@ -106,7 +106,7 @@ def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_r
         if not has_failed:
             assert left > 0, "no sync was left out"
             break
-        with pytest.raises(LogOffline, match=r"flush failed .*restart when the disk is well"):
+        with pytest.raises(LogOffline, match=r"flush failed .*repair the disk and restart"):
             log.append(batch([NOW]), NOW)
         again = open_log(folder, recovery_point=acknowledged, segment_bytes=250)
         assert again.log_end_offset >= acknowledged

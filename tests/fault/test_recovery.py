@@ -1076,7 +1076,7 @@ def test_F8_P12_a_sync_that_fails_at_the_start_is_of_one_log_and_final(
         rows = scan(bad)
         assert rows == fetch_all(bad) != []
         for _ in range(2):
-            with pytest.raises(LogOffline, match="restart when the disk is well"):
+            with pytest.raises(LogOffline, match="repair the disk and restart"):
                 fill(bad, [[NOW]])
             bad.mend()
         fill(good, [[NOW]])

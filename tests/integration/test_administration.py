@@ -218,7 +218,7 @@ async def alone(serve: Serve, partitions: int = 2) -> Any:
     served = await serve()
     await (await served.connect()).make_topic("t", partitions)
     served.broker.maintenance.stop()
-    served.broker.logs.trust.tells_errors = False  # What is made is put on disk one by one.
+    served.broker.logs.trust.reports_errors = False  # What is made is put on disk one by one.
     return served.broker.topics
 
 
@@ -269,7 +269,7 @@ async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_on
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     syncs: list[int] = []
     changes: list[str] = []
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
     served = await serve()
     client = await served.connect()
@@ -292,7 +292,7 @@ async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_f
         await client.make_topic(name)
     broker.maintenance.stop()
     topics = broker.topics
-    topics._logs.trust.tells_errors = False  # What is made is put on disk one by one.
+    topics._logs.trust.reports_errors = False  # What is made is put on disk one by one.
     for steps in (1, 4, 6):
         wanted = [topics.find(name, b"") for name in ("a", "b", "c")]
         growing = topics.grow_all([(topic, len(topic.partitions) + 2) for topic in wanted])

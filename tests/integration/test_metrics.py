@@ -391,7 +391,7 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     assert (status, ill["status"]) == (503, "refusing writes")
     assert ill["refused"] == [{"log": "t-1", "reason": "a flush failed", "is_read": True}]
     assert value(scraped(broker), "tidelog_logs_refusing_writes") == 1
-    assert log_health.is_mended()
+    assert log_health.mend()
     broker.logs.disk.is_full = True
     status, full = told()
     assert (status, full["refusing_writes"]) == (503, 3)

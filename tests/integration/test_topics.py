@@ -402,7 +402,7 @@ async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
     monkeypatch.setattr(files, "sync", lambda path: synced.append(path) or sync(path))
     monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path) or sync_folder(path))
     monkeypatch.setattr(files.FileSystem, "sync", lambda disk: synced.append(Path("all")) or sync_all(disk))
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: dirty_bytes)
     served = await serve()
     client = await served.connect()
@@ -426,7 +426,7 @@ async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogu
 ) -> None:
     syncs: list[int] = []
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     served = await serve()

@@ -489,5 +489,5 @@ def installed() -> Iterator[System]:
                 stack.enter_context(mock.patch.object(files, name, stand_in))
         stack.enter_context(mock.patch.object(files, "open", _open, create=True))
         stack.enter_context(mock.patch.dict(sys.modules, {"ctypes": _CTYPES}))
-        stack.enter_context(mock.patch.object(files.FileSystem, "tells_errors", return_value=True))
+        stack.enter_context(mock.patch.object(files.FileSystem, "reports_errors", return_value=True))
         yield _system

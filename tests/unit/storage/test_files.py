@@ -311,11 +311,11 @@ def test_a_sync_of_everything_proves_something_where_lost_writes_are_told(
 
     monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_options: SimpleNamespace(fstatfs=fstatfs))
     monkeypatch.setattr(files.os, "uname", lambda: SimpleNamespace(release=release))
-    assert files.FileSystem(tmp_path).tells_errors() is expected
+    assert files.FileSystem(tmp_path).reports_errors() is expected
 
 
 def test_the_kind_of_a_file_system_is_asked_of_the_system() -> None:
-    assert not files.FileSystem(Path("/proc")).tells_errors()
+    assert not files.FileSystem(Path("/proc")).reports_errors()
 
 
 @pytest.mark.parametrize(("told_ms", "latest_ms"), [(1234, 1244), (0, 1000), (5000, 6000)])

@@ -244,14 +244,14 @@ def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
             for log in logs:
                 fill(log, [[NOW]])
     assert disk.system_syncs == 0
-    assert caplog.text.count("not told what is dirty") == 1
+    assert caplog.text.count("dirty memory is unknown") == 1
     group.flush(logs)
     assert disk.system_syncs == 1
     for log in logs:
         fill(log, [[NOW]])
     monkeypatch.setattr(files.DirtyMemory, "bytes", refuse)
     group.flush(logs)
-    assert caplog.text.count("not told what is dirty") == 2, "it had ended: it is news again"
+    assert caplog.text.count("dirty memory is unknown") == 2, "it had ended: it is news again"
 
 
 def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
@@ -568,13 +568,13 @@ def test_where_a_sync_of_all_proves_nothing_each_log_is_synced_by_itself(
     """As on overlayfs, whose `syncfs` says nothing of what the file system below has lost."""
     asked = []
 
-    def tells_errors(system: files.FileSystem) -> bool:
+    def reports_errors(system: files.FileSystem) -> bool:
         asked.append(system)
         if isinstance(told, Exception):
             raise told
         return bool(told)
 
-    monkeypatch.setattr(files.FileSystem, "tells_errors", tells_errors)
+    monkeypatch.setattr(files.FileSystem, "reports_errors", reports_errors)
     group = GroupSync(logs[0].directory.parent)
     with caplog.at_level("INFO"):
         for _ in range(2):

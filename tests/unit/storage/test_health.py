@@ -26,9 +26,9 @@ def test_what_the_disk_refuses_is_tried_again_from_there_on(health: Health) -> N
         done.append(2)
 
     health.fail("a write failed", lambda: done.append(1), second)
-    assert [health.is_mended() for _ in range(2)] == [False, False]
+    assert [health.mend() for _ in range(2)] == [False, False]
     is_full = False
-    assert (health.is_mended(), health.failure, done) == (True, None, [1, 2])
+    assert (health.mend(), health.failure, done) == (True, None, [1, 2])
 
 
 def test_what_is_no_error_of_the_disk_is_not_taken_for_one_that_passes(health: Health) -> None:
@@ -39,7 +39,7 @@ def test_what_is_no_error_of_the_disk_is_not_taken_for_one_that_passes(health: H
 
     health.fail("a write failed", ask)
     with pytest.raises(CorruptLog):
-        health.is_mended()
+        health.mend()
 
 
 def test_F8_P12_a_flush_that_failed_is_final_and_says_so(health: Health) -> None:
@@ -47,6 +47,6 @@ def test_F8_P12_a_flush_that_failed_is_final_and_says_so(health: Health) -> None
     offline = health.flush_failed(OSError(errno.EIO, "Input/output error"))
     assert str(offline) == (
         "t-0: takes no writes since a flush failed ([Errno 5] Input/output error); reads go on; "
-        "restart when the disk is well"
+        "repair the disk and restart"
     )
-    assert (health.is_final, health.is_mended(), str(health.offline())) == (True, False, str(offline))
+    assert (health.is_final, health.mend(), str(health.offline())) == (True, False, str(offline))

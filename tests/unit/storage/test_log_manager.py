@@ -742,7 +742,7 @@ def test_I3_a_partition_whose_folder_is_lost_gives_no_offset_out_again(
     data.manager.checkpoint()
     data.crash()  # The folder has not been made anew yet.
     log = data.manager.create("t", 1, TOPIC_ID, TopicConfig())
-    assert f"folder lost, made anew folder={data.path / 't-1'}" in caplog.text
+    assert f"folder lost, created again folder={data.path / 't-1'}" in caplog.text
     assert (log.log_start_offset, log.log_end_offset) == (2, 3)
     with pytest.raises(CorruptLog):
         log.read(2, 1 << 20, True, PATIENT)
@@ -813,7 +813,7 @@ def test_a_folder_that_is_not_served_is_not_written_over(data: Folder) -> None:
     folder = data.path / "t-0"
     folder.mkdir()
     (folder / f"{0:020d}.log").write_bytes(b"restored from a backup")
-    with pytest.raises(StorageError, match=rf"{folder}: is there already, but not served; move it away"):
+    with pytest.raises(StorageError, match=rf"{folder}: exists already, but is not served; move it away"):
         data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     assert [path.name for path in folder.iterdir()] == [f"{0:020d}.log"]
 
@@ -881,7 +881,7 @@ def no_folder(folder: Path) -> str:
     """Put a file where a partition's folder is expected."""
     shutil.rmtree(folder)
     folder.touch()
-    return "is a file, where the partition has its folder"
+    return "is a file, but must be the partition's folder"
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -1235,14 +1235,14 @@ def test_an_empty_log_is_due_when_it_is_appended_to(data: Folder) -> None:
     for topic, due_ms in (("a-minute", 60_001), ("by-segment", 5_001), ("by-lag", 3_001)):
         log = data.manager.logs[topic, 0]
         log.append(bytearray(build_batch([Record(0, NOW, b"key", b"")])), NOW)
-        assert data.manager.has_begun(log) == NOW + due_ms
+        assert data.manager.note_first_batch(log) == NOW + due_ms
     at_once(data.manager.delete_topic("by-lag"))
-    assert data.manager.has_begun(log) == NOW + 5_001, "a log that is gone is not due"
+    assert data.manager.note_first_batch(log) == NOW + 5_001, "a log that is gone is not due"
 
 
 def test_the_first_append_to_a_segment_is_told_and_no_other(data: Folder) -> None:
     told: list[Log] = []
-    data.manager.shared.on_begun = told.append
+    data.manager.shared.on_first_batch = told.append
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     for _ in range(2):
         fill(log, [[NOW]] * 3)
@@ -1265,7 +1265,7 @@ def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
     monkeypatch.setattr(data.manager, "_now_ms", lambda: now_ms)
     for log in (purged, kept):
         fill(log, [[NOW]])
-        data.manager.has_begun(log)
+        data.manager.note_first_batch(log)
     for now_ms in range(NOW, NOW + 2):  # noqa: B007
         at_once(data.manager.enforce_retention())
     assert looked == []

@@ -138,7 +138,7 @@ def test_what_retention_takes_meanwhile_is_as_if_it_had_not_been(
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"")
-    with pytest.raises(ReadFailed, match="no segment of a log is in it"):
+    with pytest.raises(ReadFailed, match="holds no segment of a log"):
         read(tmp_path)
 
 

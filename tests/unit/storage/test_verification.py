@@ -156,7 +156,7 @@ def test_a_mismatch_says_where_and_names_the_segment(folder: Path) -> None:
     path = folder / f"{0:020d}.log"
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     segment = start(folder).active
-    with pytest.raises(Mismatch, match=r"^/.*/0{20}\.log@0-10: not what its summary says$") as found:
+    with pytest.raises(Mismatch, match=r"^/.*/0{20}\.log@0-10: does not match its summary$") as found:
         segment.read(10, 0, PATIENT)
     assert found.value.segment is segment
 
