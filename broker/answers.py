@@ -1,8 +1,7 @@
-"""What becomes of a request: an answer that is there, one that is large, one to come.
+"""The forms of an answer: complete, large, or still to come.
 
-Owns the forms that handlers, dispatch and the connection exchange: a handler returns a response, a coroutine or a
-`Later` that come to one, or None where no answer is due; dispatch makes of each an `Answer`, a `Streamed` or a
-`Later`, and the connection sends these. Knows nothing of sockets.
+A handler returns a response, a coroutine or a `Later` that comes to one, or None where no answer is due. Dispatch turns
+each into an `Answer`, a `Streamed` or a `Later`, and the connection sends these. This module knows nothing of sockets.
 """
 
 import traceback
@@ -17,18 +16,18 @@ from tidelog.storage.files import FileSlice
 F = TypeVar("F", bound=BaseException)
 
 Part = bytes | bytearray | FileSlice
-# Parts that are written at once.
+# Parts that are written in one call.
 Parts = list[bytes | bytearray]
-# A small answer: its parts, and how many bytes they are together; at most AT_ONCE_BYTES, or a little more.
+# A small answer: its parts and their total size, which is at most a little more than AT_ONCE_BYTES.
 Answer = tuple[Parts, int]
 
-# Up to here records are read and sent with their answer. What is larger is read while the client takes it.
+# Up to this size, records are read and sent with their answer. Larger ones are read while the client takes them.
 AT_ONCE_BYTES = 64 * 1024
-# The parts of one writev: the system takes 1024 and refuses more. Few small parts are cheaper sent than copied.
+# The most parts of one writev; the system accepts 1024. A few small parts are cheaper to send than to copy.
 MOST_PARTS = 16
-# With so much unsent a connection takes no further requests.
+# With this much unsent, a connection takes no further requests.
 MAX_UNSENT_BYTES = 1024 * 1024
-# What an answer to come weighs if its connection is to take no other request before.
+# The weight of an answer to come that keeps its connection from taking another request.
 HOLDS_UP = 1 << 40
 
 
@@ -41,18 +40,18 @@ class Streamed(NamedTuple):
 
 
 class Later:
-    """A response to come: None until it is there, a message, or the exception that took its place (`kept`).
+    """A response to come: None until it arrives, then a message, or the exception that took its place (`kept`).
 
-    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made. While it is waited for it
-    counts as `weight_bytes` of unsent answers: as many as keep the connection from taking further requests, unless
-    whoever makes it knows better. One that comes to weigh less tells `lightened` by how much.
+    The code that waits for it sets `ready`, in the turn of the loop that made the `Later`. Until the response arrives
+    it counts as `weight_bytes` of unsent answers; the default keeps the connection from taking further requests. A
+    `Later` that becomes lighter calls `lightened` with the difference.
     """
 
     __slots__ = ("correlation_id", "encode", "lightened", "ready", "request", "response", "weight_bytes")
 
-    # Whether a coroutine that waits for it is closed when its client leaves.
+    # Whether a coroutine that waits for this is closed when its client leaves.
     ends_with_client = True
-    # Whether the bytes of the request are needed until the response is there.
+    # Whether the response still needs the bytes of the request.
     keeps_request = False
 
     encode: Callable[[int, Any], tuple[list[Any], int]]
@@ -66,7 +65,7 @@ class Later:
         self.weight_bytes = weight_bytes
 
     def __await__(self) -> Generator["Later", None, Any]:
-        """Wait for the response, on the event loop; raise the exception that took its place."""
+        """Wait on the event loop for the response; raise the exception that took its place."""
         if self.response is None:
             yield self
         response, self.response = self.response, None
@@ -78,26 +77,26 @@ class Later:
             del response  # or the exception and this frame would refer to each other
 
     def resolve(self, response: Any) -> None:
-        """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
+        """Set the response: once, on the event loop, and in a later turn than the one that made this."""
         self.response = response
         if (ready := self.ready) is not None:
-            # Most of these refer to this `Later`: in a cycle, only the collector would free the response.
+            # Most callbacks refer to this `Later`. In such a cycle only the collector would free the response.
             self.ready = None
             ready()
 
     def taken(self) -> Any:
-        """Return the response, now that it can leave; None if more is to be waited for."""
+        """Return the response when its turn to leave has come; None if it is not complete."""
         return self.response
 
     def answering(
         self, correlation_id: int, encode: Callable[[int, Any], tuple[list[Any], int]], request: str
     ) -> Self:
-        """Become the answer to a request, named for a line in the log: `encode` makes it of the response."""
+        """Become the answer to a request: `encode` encodes the response, `request` names it in the log."""
         self.correlation_id, self.encode, self.request = correlation_id, encode, request
         return self
 
     def encoded(self) -> "Answer | Streamed | None":
-        """Return the answer to the request; None if more is to be waited for, now that its turn to leave has come.
+        """Return the encoded answer when its turn to leave has come; None if it is not complete.
 
         Raise BadRequest, CutShort or NotAnswered for the exception that took its place.
         """
@@ -105,7 +104,7 @@ class Later:
         if response is None:
             return None
         if isinstance(response, Exception):
-            # Never the exception itself: it would refer to this frame, which refers to the exception.
+            # Do not raise the exception itself: it would refer to this frame, which refers to the exception.
             if isinstance(response, WireError | ClosesConnection):
                 raise BadRequest(self.request, response)
             if isinstance(response, CutShort):
@@ -114,33 +113,33 @@ class Later:
         return answer_of(self.encode(self.correlation_id, response))
 
     def charge(self, owner: Owner) -> None:
-        """Charge a connection with what the response holds until it is there, if that is anything."""
+        """Charge the memory that this holds to a connection, until the response arrives."""
 
     def hurry(self) -> bool:
-        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for.
+        """Come to a response soon: the client has left, but may still read its answers.
 
-        Return false for what takes too long to be done for one that may be gone.
+        Return false if the work takes too long to be done for a client that may be gone.
         """
         return True
 
     def cancel(self) -> None:
-        """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
+        """Give up: the connection is gone."""
 
 
 class ClosesConnection(Exception):
-    """A request that cannot be answered: closing its connection is the only way to let its client know."""
+    """A request without an answer: only closing its connection tells the client."""
 
 
 class CutShort(Exception):
-    """An answer of which no more than this is sent before its connection is closed: a fault that was asked for."""
+    """An injected fault cuts an answer off: these bytes are sent, then the connection is closed."""
 
     def __init__(self, sent: bytes) -> None:
-        super().__init__(f"a fault that was asked for: {len(sent)} bytes of an answer are sent")
+        super().__init__(f"injected fault: only {len(sent)} bytes of an answer are sent")
         self.sent = sent
 
 
 class BadRequest(Exception):
-    """A request that ends its connection, by its client's fault: which it is, and why."""
+    """A request that ends its connection through the client's fault: its name and the reason."""
 
     def __init__(self, request: str, why: Exception) -> None:
         super().__init__(str(why))
@@ -148,25 +147,25 @@ class BadRequest(Exception):
 
 
 class NotAnswered(Exception):
-    """A request for which no answer could be made; the exception that says why is the cause."""
+    """A request that could not be answered; the cause is the exception that says why."""
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or the exception that ended it: an answer either way."""
+    """Return the result of a call, or the exception that ended it: either is an answer."""
     try:
         return call()
     except Exception as fault:
         return kept(fault)
 
 
-# What is answered or logged by its text alone.
+# Errors that are answered or logged by their text alone.
 _EXPECTED = (StorageError, OSError, WireError, ClosesConnection, CutShort)
 
 
 def kept(fault: F) -> F:
-    """Return an exception to be kept in the place of a response, without its frames (`without_frames`).
+    """Return an exception that can be stored in the place of a response, without its frames (`without_frames`).
 
-    Where nobody expected it a note says by which way it came: the log shows that.
+    An unexpected exception gets its traceback as a note, so the log shows where it was raised.
     """
     if not isinstance(fault, _EXPECTED):
         fault.add_note("".join(traceback.format_exception(fault)).rstrip())
@@ -174,7 +173,7 @@ def kept(fault: F) -> F:
 
 
 def answer_of(encoded: tuple[list[Any], int]) -> Answer | Streamed:
-    """Return an encoded response, its parts and size, in the form in which it leaves."""
+    """Return an encoded response (parts, size) in the form that the connection sends."""
     parts, size = encoded
     if len(parts) == 1:
         return encoded

@@ -1,4 +1,4 @@
-"""What a client may do, as Kafka's bit fields: everything, because nobody is asked who they are."""
+"""Authorized operations, as Kafka's bit fields: clients may do everything, because there is no authentication."""
 
 # Bit numbers of Kafka's AclOperation.
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9

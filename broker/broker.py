@@ -1,4 +1,4 @@
-"""The broker as a whole: what a handler can reach, and the order in which the parts start and stop."""
+"""The broker: everything that handlers reach, and the order in which its parts start and stop."""
 
 import asyncio
 import logging
@@ -38,14 +38,14 @@ from tidelog.storage.scrub import Scrubber
 
 _log = logging.getLogger(__name__)
 
-# How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
+# The longest delay before a snapshot of producers is written, or the end of a full disk is noticed.
 LOOK_EVERY_S = 1.0
-# How soon retention takes what came into an empty log at most: else each record of a topic with `retention.ms=1` might
-# cost a segment.
+# The shortest wait before retention deletes what was appended to an empty log. Without it, each record of a topic with
+# `retention.ms=1` might cost a segment.
 EXPIRED_EVERY_S = 0.1
-# Links that readers have left keep the space of segments that retention deletes.
+# Links left by readers keep the space of segments that retention deletes.
 UNPIN_EVERY_S = 60.0
-# Of an assignment that names other nodes.
+# Completes an error about an assignment that names other nodes.
 BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
 SCRUB_EVERY_S = 86400.0
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class BrokerFailed(Exception):
-    """The broker stopped because one of its threads was ended by a fault."""
+    """The broker stopped because one of its threads ended with an exception."""
 
 
 class Broker:
@@ -68,17 +68,17 @@ class Broker:
         self.clock = clock
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
-        # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records, answers
-        # that were not taken.
+        # Memory held for clients: requests whose topics wait to be created or deleted, fetches that wait for records,
+        # and answers that were not taken.
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
-        self.held = MemoryInUse()  # by reads and checks that are made in turns
+        self.held = MemoryInUse()  # by reads and checks that run in steps
         self.tallies = Tallies() if config.http_port else None
-        # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
+        # Cached answers of DescribeConfigs for the broker, by the details requested. Replaced whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
-        # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
-        # first, on the event loop.
+        # Why the broker must stop, if a thread ended or did not stop cleanly. `on_failure` is called on the event loop
+        # for the first such reason.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._retention = Periodic(
@@ -121,7 +121,7 @@ class Broker:
         for source, options in self.config.changes:
             for name, value in options.items():
                 _log.info("option set while running option=%s value=%s for=%s", name, value, source.name)
-            self._tell_inert(ALL_BROKERS if source is Source.DYNAMIC_DEFAULT else str(self.node_id), options)
+            self._log_inert(ALL_BROKERS if source is Source.DYNAMIC_DEFAULT else str(self.node_id), options)
         self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
         self.timers = Timers(loop, self.clock)
@@ -158,14 +158,14 @@ class Broker:
         self.cleaners.start()
 
     async def _retain(self) -> float | None:
-        """Enforce retention where it is due; return the seconds until it is again."""
+        """Enforce retention where it is due; return the seconds until the next time."""
         return self._seconds_to(await all_of(self.logs.enforce_retention()))
 
     def _seconds_to(self, due_ms: int | None) -> float | None:
         return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
 
     def _segment_begun(self, log: Log) -> None:
-        """Have retention look at a log when what was just appended to an empty segment will expire. Event loop."""
+        """Schedule retention for the time when the first append to an empty segment expires. Event loop."""
         self._begun.append((log, self.clock.monotonic_ms()))
         if len(self._begun) == 1:
             self.maintenance.submit(self._note_begun(), owner=self)
@@ -187,7 +187,7 @@ class Broker:
         self.logs.checkpoint()
 
     async def _scrub(self) -> float | None:
-        """Read again what a second is to read; return when to go on, None where all has been read."""
+        """Scrub for one second's budget; return when to continue, or None after the whole round."""
         is_done = await all_of(self._scrubber.round())
         return None if is_done else 1.0
 
@@ -200,9 +200,9 @@ class Broker:
         refuse: Callable[[P, ErrorCode, str], R],
         respond: Callable[[list[R]], T],
     ) -> T:
-        """Change topics on the maintenance thread, for a client that is charged with so much until it is answered.
+        """Run a change of topics on the maintenance thread. The client is charged `size_bytes` until it is answered.
 
-        Where too much waits to be changed, the answer is what refuses each that is named. Event loop only.
+        If too many changes wait already, refuse each item of `named` instead. Event loop only.
         """
         held = self.queued_topics.hold(owner, size_bytes)
         if held is None:
@@ -214,13 +214,13 @@ class Broker:
         return response
 
     async def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
-        """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
+        """Create a topic and schedule its flushes. As `Topics.create`."""
         topic = await self.topics.create(name, partitions, options)
         self._look_after(topic)
         return topic
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> dict[str, Topic | Exception]:
-        """Create topics, and look after them as `create_topic` does. As `Topics.create_all`."""
+        """Create topics and schedule their flushes. As `Topics.create_all`."""
         outcomes = await self.topics.create_all(wanted)
         for outcome in outcomes.values():
             if isinstance(outcome, Topic):
@@ -228,7 +228,7 @@ class Broker:
         return outcomes
 
     async def alter_topic(self, topic: Topic, options: dict[str, str]) -> None:
-        """Have a topic go by other options, and do soon what they ask for. As `Topics.alter`."""
+        """Change a topic's options, and apply retention and flushing soon. As `Topics.alter`."""
         await self.topics.alter(topic, options)
         now = self.topics.find(None, topic.id)
         if now is not None:
@@ -236,9 +236,9 @@ class Broker:
             self._look_after(now)
 
     async def alter_options(self, broker: str, options: dict[str, str]) -> None:
-        """Have this broker, or all (`ALL_BROKERS`), have these options of those that can be changed, and no others.
+        """Replace the dynamic options of this broker, or of all brokers (`ALL_BROKERS`).
 
-        They are in the catalogue before anything goes by them. Maintenance thread only. ConfigError, StorageError.
+        They are in the catalogue before anything uses them. Maintenance thread only. ConfigError, StorageError.
         """
         config = self.checked(broker, options)
         before = self.catalog.broker_options(broker)
@@ -252,17 +252,19 @@ class Broker:
         changed = sorted({name for name, _ in before.items() ^ texts.items()})
         values = " ".join(f"{name}={texts.get(name, 'as before')}" for name in changed)
         _log.info("options changed broker=%s %s", broker or "all", values or "none")
-        self._tell_inert(broker, {name: texts[name] for name in changed if name in texts})
+        self._log_inert(broker, {name: texts[name] for name in changed if name in texts})
 
-    def _tell_inert(self, broker: str, texts: Mapping[str, str]) -> None:
-        """Say in the log which of these options, of this broker or of all, do nothing."""
+    def _log_inert(self, broker: str, texts: Mapping[str, str]) -> None:
+        """Log which of these options, of this broker or of all, have no effect."""
         for name, text in texts.items():
             if name in BROKER_INERT:
                 said = "option has no effect broker=%s option=%s value=%s reason=%r"
                 _log.info(said, broker or "all", name, text, BROKER_INERT[name].why_inert)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
-        """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""
+        """Return the configuration with these dynamic options of this broker, or of all. ConfigError. Maintenance
+        thread.
+        """
         own, everywhere = options, self.config.set_for(all_brokers=True)
         if broker == ALL_BROKERS:
             own, everywhere = self.config.set_for(all_brokers=False), options
@@ -271,9 +273,10 @@ class Broker:
         return config
 
     def check_assignment(self, nodes: Sequence[int]) -> None:
-        """Raise Refused where a client may not have a partition on these nodes, in Kafka's words.
+        """Raise Refused, in Kafka's words, for an assignment of a partition to nodes that this broker does not accept.
 
-        They are this one, and others if that is tolerated: these are taken for this one, as a replication factor is.
+        Other nodes are accepted only if `tidelog.tolerate.replication.factor` is set; they then stand for this one, as
+        a replication factor does.
         """
         is_tolerated = self.config.tidelog_tolerate_replication_factor
         others = [node for node in nodes if node != self.node_id and (node < 0 or not is_tolerated)]
@@ -292,12 +295,13 @@ class Broker:
             )
 
     def _configure(self, config: BrokerConfig) -> None:
-        # In this order: whoever finds the new answers to be made finds the new options, too.
+        # In this order: code that finds the empty cache must find the new options, too.
         self.config = self.logs.defaults = config
         self.described = {}
 
     def save_log_starts(self, moved: list[Log]) -> bool:
-        """Put on disk where logs begin, and remove soon what lies before; tell whether that is on disk.
+        """Write the start offsets of logs to disk, and schedule the removal of what lies before; tell whether they are
+        on disk.
 
         Maintenance thread only.
         """
@@ -312,7 +316,7 @@ class Broker:
         return True
 
     def retain_soon(self, logs: Iterable[Log] | None = None) -> None:
-        """Have what has expired, or lies before a log's start, deleted next: in these logs, or in all. Maintenance."""
+        """Run retention next for these logs, or for all. Maintenance thread."""
         self.logs.retain_soon(self.logs.logs.values() if logs is None else logs)
         self._retention.hasten(0)
 
@@ -324,7 +328,7 @@ class Broker:
         later.ready = lambda: reserved(later.response)
 
     def _look_after(self, topic: Topic) -> None:
-        """Have a topic flushed no later than its options ask for, counted from now."""
+        """Schedule the next interval flush of a topic, counted from now."""
         if topic.config.flush_policy == "interval":
             self._flushing.hasten(topic.config.flush_ms / 1000)
 
@@ -336,26 +340,26 @@ class Broker:
         return plan.due(log, now_ms, by_yield=self._by_yield)
 
     def dirty_ratio(self, log: Log, now_ms: int) -> float:
-        """Return the share of a log that `min.cleanable.dirty.ratio` is compared with. Any thread."""
+        """Return the ratio of a log that is compared with `min.cleanable.dirty.ratio`. Any thread."""
         ratio = plan.garbage_ratio if self._by_yield else plan.dirty_ratio
         return ratio(plan.compactable(log, now_ms))
 
     def _clean(self, topic: Topic) -> None:
-        """Have a topic compacted, if that is its policy. Event loop only."""
+        """Register a topic with the cleaners, or remove it, as its policy says. Event loop only."""
         self.cleaners.serve(topic.id, topic.partitions, topic.config.compacts)
 
     def _thread_ended(self, why: str) -> None:
-        """Stop in order, though not as if nothing had been. The thread that ends."""
-        with suppress(RuntimeError):  # The loop is closed: nobody is served any more.
+        """Stop the broker, with a failure. Called by the thread that ends."""
+        with suppress(RuntimeError):  # the loop is closed, so no client is connected
             self.loop.call_soon_threadsafe(self.fail, why)
 
     def fail(self, why: str) -> None:
-        """Stop in order, with a status that is not 0. Event loop."""
+        """Stop the broker, with an exit status other than 0. Event loop."""
         self.failure = self.failure or why
         self.on_failure()
 
     def release(self) -> None:
-        """Answer what waits for records, to be created or for a reader without it: the broker stops. Event loop."""
+        """Answer what waits for records, for topics or for a reader, without it: the broker stops. Event loop."""
         self.topics.is_stopping = True
         self.maintenance.drop()
         self.readers.drop()
@@ -364,7 +368,7 @@ class Broker:
         self.groups.release()
 
     def stop(self) -> None:
-        """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""
+        """Flush, checkpoint and unlock the data folder. By now every answer has been passed to the loop."""
         self.topics.is_stopping = True
         self.maintenance.drop()
         self.cleaners.stop()
@@ -372,9 +376,7 @@ class Broker:
         self.flusher.stop()
         self.maintenance.stop()
         if not self.logs.close():
-            self.failure = (
-                self.failure or "the disk did not take all that was owed to it when the broker stopped"
-            )
+            self.failure = self.failure or "not everything could be written to disk when the broker stopped"
         self.catalog.close()
-        lines.tell()
+        lines.flush()
         _log.info("stopped data=%s", self.logs.directory)

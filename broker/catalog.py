@@ -1,9 +1,10 @@
-"""What the broker knows besides the logs: topics, their ids and options, its own options, the producer ids given out.
+"""What the broker stores besides the logs: topics and their options, its own options, reserved producer ids.
 
-One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered: it
-happens or raises StorageError, and then nothing of it is there. The file has room inside, and its journal is kept, so
-that a topic can be deleted where the disk is full: that is how people make room.
-Used by one thread only: maintenance, once the thread that starts the broker has opened it.
+It is one SQLite file in the data folder. Each change is one durable transaction, committed before its effect is
+answered; a change that raises StorageError leaves nothing behind. The file keeps free space and its journal, so that a
+topic can be deleted on a full disk.
+
+Used by one thread only: maintenance, after the thread that starts the broker has opened it.
 """
 
 import errno
@@ -28,24 +29,24 @@ _log = logging.getLogger(__name__)
 
 CATALOG_FILE = "catalog.sqlite"
 SCHEMA_VERSION = 2
-# Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
+# Kafka reserves blocks of this size, too. A start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000
-# Where they may begin: far beyond those of a Kafka cluster, and with room for as many again.
+# The bound of the first id: far above the ids of a Kafka cluster, with room for as many again.
 FIRST_PRODUCER_ID_MAX = 1 << 62
-# The largest leader epoch that a new topic may begin with; each unclean start takes one more, up to 2^31-1.
+# The largest leader epoch that a new topic may begin with. Each unclean start uses one more, up to 2^31-1.
 FIRST_EPOCH_MAX = 1 << 30
-# What a deletion may change, many times over, so that its journal needs no more room than it has.
+# Several times what a deletion may change, so that its journal never needs more room than it has.
 ROOM_BYTES = 256 << 10
 
-# With which a journal of SQLite begins (its file format, 3.0); zeros once the change is committed.
+# The length of the magic that begins an SQLite journal (file format, 3.0). It is zeros once the change is committed.
 _JOURNAL_MAGIC_BYTES = 8
 
-# What SQLite says of a file that is damaged, and not of one that it cannot get at. A text that is none has no code.
+# Error codes of a damaged file, as opposed to one that cannot be accessed. Text that is not UTF-8 has no code.
 _DAMAGED: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
-_PRIMARY_CODE: Final = 0xFF  # of an error code that says more
-# So many of its findings are told.
+_PRIMARY_CODE: Final = 0xFF  # of an extended error code
+# The most findings of SQLite's check that are reported.
 _FAULTS_MAX: Final = 3
-_HEADING: Final = "*** "  # of each database that it has checked
+_HEADING: Final = "*** "  # precedes the findings of each database
 
 _SCHEMA = """
 CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
@@ -64,7 +65,7 @@ CREATE TABLE broker_option (
     PRIMARY KEY (broker, name)
 ) STRICT;
 """
-# The options of a broker stand under its id, those of all brokers under this.
+# The key of the options of all brokers; the options of one broker are stored under its id.
 ALL_BROKERS = ""
 OptionsOfBrokers = dict[str, dict[str, str]]
 
@@ -75,7 +76,7 @@ class CatalogError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic as the catalogue holds it: its name, 16-byte id, number of partitions and own options."""
+    """A topic in the catalogue: its name, 16-byte id, number of partitions and own options."""
 
     name: str
     id: bytes
@@ -84,7 +85,7 @@ class TopicRecord:
 
 
 class Contents(NamedTuple):
-    """What a catalogue holds. The counters are `leader_epoch` and `producer_id`, once they were used."""
+    """The contents of a catalogue. The counters are `leader_epoch` and `producer_id`, each once it was used."""
 
     topics: list[TopicRecord]
     options: OptionsOfBrokers
@@ -92,10 +93,10 @@ class Contents(NamedTuple):
 
 
 class Catalog:
-    """The catalogue in `path`, made if it is missing."""
+    """The catalogue in `path`, created if it is missing."""
 
     def __init__(self, path: Path, full: Callable[[OSError], None] = lambda _: None) -> None:
-        """Open it; `full` is told when the disk has no room for a change."""
+        """Open it; `full` is called with the error when the disk has no room for a change."""
         if irregular := _irregular(path):
             raise CatalogError(irregular)
         self.path = path
@@ -107,8 +108,8 @@ class Catalog:
                 f"{path}: cannot be opened ({error}); let the broker read and write it"
             ) from error
         try:
-            # With a journal that stays, a commit is that its header is overwritten, and synced: a committed topic
-            # survives a power cut.
+            # With a persistent journal, a commit overwrites its header and syncs it. So a committed topic survives a
+            # power cut.
             self._db.executescript(
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = PERSIST;"
                 "PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON;"
@@ -133,11 +134,13 @@ class Catalog:
             raise CatalogError(_other_version(self.path, version))
 
     def _make_room(self) -> None:
-        """Have the journal be as large as a deletion needs it, and as much free in the file; later, on a full disk."""
+        """Grow the journal and the file's free space to what a deletion needs. On a full disk, leave it for a later
+        start.
+        """
         journal = files.status(_journal_of(self.path))
         if journal is not None and journal.size >= ROOM_BYTES:
             return
-        # Only what was there before a transaction goes into its journal.
+        # A journal records only pages that existed before the transaction, so this takes two.
         try:
             with self._as_storage_error(), self._db:
                 self._db.execute("DROP TABLE IF EXISTS room")
@@ -150,17 +153,17 @@ class Catalog:
             _log.warning("no room to delete topics on a full disk: %s", error)
 
     def topics(self) -> list[TopicRecord]:
-        """Return every topic, by name."""
+        """Return every topic, sorted by name."""
         with self._as_storage_error():
             return _topics(self._db)
 
     def contents(self) -> Contents:
-        """Return all that it holds but the deletions."""
+        """Return everything but the deletions."""
         with self._as_storage_error():
             return _contents(self._db, self.path)
 
     def add_topic(self, topic: TopicRecord) -> None:
-        """Make a topic durable, as `add_topics` does."""
+        """Store a topic, as `add_topics` does."""
         self.add_topics([topic])
 
     def add_topics(self, topics: Iterable[TopicRecord]) -> None:
@@ -175,32 +178,32 @@ class Catalog:
                 self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
     def set_partitions(self, counts: Mapping[str, int]) -> None:
-        """Have topics, by name, have so many partitions, durably, all or none."""
+        """Set the number of partitions of topics, by name: durably, all or none."""
         rows = [(count, name) for name, count in counts.items()]
         with self._as_storage_error(), self._db:
             self._db.executemany("UPDATE topic SET partitions = ? WHERE name = ?", rows)
 
     def set_options(self, name: str, options: Mapping[str, str]) -> None:
-        """Have a topic have these options and no others, durably."""
+        """Replace the options of a topic, durably."""
         rows = [(name, option, value) for option, value in options.items()]
         with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM topic_option WHERE topic = ?", (name,))
             self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
     def broker_options(self, broker: str) -> dict[str, str]:
-        """Return what was set while a broker ran, by its id, or while all did (`ALL_BROKERS`)."""
+        """Return the dynamic options of a broker, by its id, or of all brokers (`ALL_BROKERS`)."""
         with self._as_storage_error():
             return _options(self._db).get(broker, {})
 
     def set_broker_options(self, broker: str, options: Mapping[str, str]) -> None:
-        """Have a broker, or all, have these options and no others, durably."""
+        """Replace the dynamic options of a broker, or of all, durably."""
         rows = [(broker, option, value) for option, value in options.items()]
         with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM broker_option WHERE broker = ?", (broker,))
             self._db.executemany("INSERT INTO broker_option VALUES (?, ?, ?)", rows)
 
     def changed(self, config: BrokerConfig) -> BrokerConfig:
-        """Return a broker's configuration under what was set while it ran; log what of that cannot be honoured."""
+        """Return a configuration with the stored dynamic options applied; log each that cannot be honoured."""
         own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
         changed, refused = stored.broker_options(config, own, everywhere)
         for problem in refused:
@@ -208,13 +211,13 @@ class Catalog:
         return changed
 
     def remove_topic(self, name: str, next_epoch: int = 0) -> None:
-        """Forget a topic, as `remove_topics` does."""
+        """Remove a topic, as `remove_topics` does."""
         self.remove_topics([name], next_epoch)
 
     def remove_topics(self, names: Iterable[str], next_epoch: int = 0) -> None:
-        """Forget topics and their options, durably; their folders are to be deleted until `deletion_done`.
+        """Remove topics and their options, durably. Their folders are on the list of `deletions` until `deletion_done`.
 
-        The leader epochs of new topics begin at `next_epoch` or above from now on, as `raise_first_epoch` has it.
+        The leader epochs of new topics then begin at `next_epoch` or above (`raise_first_epoch`).
         """
         with self._as_storage_error(), self._db:
             for name in names:
@@ -223,7 +226,7 @@ class Catalog:
             self._raise_first_epoch(next_epoch)
 
     def raise_first_epoch(self, epoch: int) -> None:
-        """Have the leader epochs of new topics begin at `epoch` or above, durably.
+        """Let the leader epochs of new topics begin at `epoch` or above, durably.
 
         An epoch above FIRST_EPOCH_MAX comes from damage or from a log made elsewhere. It is ignored, because new topics
         need epochs too.
@@ -242,28 +245,28 @@ class Catalog:
     def first_epoch(self) -> int:
         """Return the leader epoch with which a new topic begins.
 
-        It is above the epochs of deleted topics, and not below those of the topics there are. A client that has seen an
-        epoch ignores what it hears of a topic of that name with an older one.
+        It is above the epochs of deleted topics, and not below those of existing ones. A client that has seen an epoch
+        ignores metadata of a topic of that name with an older one.
         """
         with self._as_storage_error():
             row = self._db.execute("SELECT value FROM counter WHERE name = 'leader_epoch'").fetchone()
         return row[0] if row and 0 <= row[0] <= FIRST_EPOCH_MAX else 0
 
     def deletion_done(self, name: str) -> None:
-        """Note that nothing of a removed topic is left on disk."""
+        """Record that the folders of a removed topic are gone."""
         with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM deletion WHERE topic = ?", (name,))
 
     def deletions(self) -> list[str]:
-        """Return the removed topics whose folders may still be there."""
+        """Return the removed topics whose folders may still exist."""
         with self._as_storage_error():
             return [name for (name,) in self._db.execute("SELECT topic FROM deletion")]
 
     def reserve_producer_ids(self) -> range:
         """Return producer ids that were never reserved before, by this start or an earlier one.
 
-        The first is drawn by chance, once for all: a log from elsewhere remembers producers, and what a new one sends
-        with the id of one of those would be taken for what that has sent before.
+        The first id of a catalogue is random. A log from elsewhere remembers the producers that wrote it; a new
+        producer with one of their ids would have its records taken for duplicates of theirs.
         """
         first = secrets.randbelow(FIRST_PRODUCER_ID_MAX)
         with self._as_storage_error(), self._db:
@@ -279,7 +282,7 @@ class Catalog:
         self._db.close()
 
     def _as_storage_error(self) -> OnError[sqlite3.Error]:
-        """Turn what SQLite says into the error that callers know."""
+        """Turn errors of SQLite into StorageError."""
         return OnError(sqlite3.Error, self._fail)
 
     def _fail(self, error: sqlite3.Error) -> NoReturn:
@@ -290,14 +293,14 @@ class Catalog:
 
 
 def new_topic_id() -> bytes:
-    """Return a random 16-byte topic id; never one of the two that Kafka reserves (all zero, and one)."""
+    """Return a random 16-byte topic id, never one of the two that Kafka reserves (zero and one)."""
     return uuid.uuid4().bytes
 
 
 def read(path: Path) -> Contents:
-    """Return what is in a catalogue that a broker may have open: nothing is locked, and nothing written.
+    """Return the contents of a catalogue that a broker may have open. Locks and writes nothing.
 
-    CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
+    CatalogError if it cannot be read, or if a change to it is under way or was never finished.
     """
     journal = _journal_of(path)
     if irregular := _irregular(path):
@@ -315,11 +318,12 @@ def read(path: Path) -> Contents:
 
 
 def faults(path: Path, refused: Callable[[Contents], list[str]]) -> list[str]:
-    """Return what is wrong with a catalogue: by SQLite's own check, or else what `refused` says of its contents.
+    """Return what is wrong with a catalogue: the findings of SQLite's check, or else those of `refused` about its
+    contents.
 
-    Nothing is wrong with one that is not there, or empty. A broker may have it open: nothing is locked, and nothing
-    written. A change that was cut off is undone in a copy, as the next start would undo it. StorageError where it
-    cannot be looked at, or is another version's.
+    A missing or empty catalogue is sound. A broker may have it open: nothing is locked or written. An unfinished change
+    is rolled back in a copy, as the next start would do it. StorageError if it cannot be read, or belongs to another
+    version.
     """
     journal = _journal_of(path)
     try:
@@ -350,7 +354,8 @@ def _faults_in(
             return refused(_contents(db, path)) if _version(db) else []
     except CatalogError as error:
         raise StorageError(str(error)) from error
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # that one, of a message with damaged names in it
+    # UnicodeDecodeError: an error message that quotes a damaged name
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", None)
         if (code if code is None else code & _PRIMARY_CODE) in _DAMAGED:
             return [f"not a catalogue that can be read ({error}); restore it from a backup"]
@@ -358,14 +363,14 @@ def _faults_in(
 
 
 def _connect_beside(path: Path) -> sqlite3.Connection:
-    """Connect to a catalogue whose broker holds its lock on the file for as long as it runs."""
+    """Connect without a lock: a running broker holds the lock on the file as long as it runs."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
 def _irregular(path: Path) -> str | None:
-    """Say that a catalogue or its journal is no regular file, or return None: opening a FIFO may block for ever.
+    """Return a problem if a catalogue or its journal is not a regular file: opening a FIFO may block for ever.
 
-    Nor is a broken link: SQLite would make its file elsewhere.
+    A broken link is refused, too: SQLite would create its target.
     """
     for each in (path, _journal_of(path)):
         if not each.is_file() and (each.exists() or each.is_symlink()):
@@ -384,7 +389,7 @@ def _unreadable(path: Path, journal: Path) -> str:
 
 
 def _is_hot(journal: Path) -> bool:
-    """Tell whether a journal that stays holds a change that was not committed: then it begins with a header."""
+    """Tell whether a persistent journal holds a change that was not committed: then it begins with a header."""
     if not _size(journal):
         return False
     with open(journal, "rb") as file:
@@ -396,7 +401,7 @@ def _size(path: Path) -> int:
 
 
 def _version(db: sqlite3.Connection) -> int:
-    """Return the version of the schema; 0 where there is none yet."""
+    """Return the version of the schema; 0 for a new file."""
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     return version
 

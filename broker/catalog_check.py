@@ -1,4 +1,4 @@
-"""Whether a catalogue is sound, and whether a start serves each of its topics and honours its options and counters."""
+"""Checks a catalogue: its file, and whether a start would serve its topics and honour its options and counters."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,15 +1,15 @@
-"""The cleaners: threads that compact the logs with `cleanup.policy=compact`, the one that is most due first.
+"""The cleaners: threads that compact logs with `cleanup.policy=compact`, the most urgent first.
 
-Owns whose turn it is, the pace, and what becomes of a pass that fails: its log is tried again, later each time, and the
-others go on. When a log is due, and what a pass does, it is handed (`Passes`); what a pass has done for a log to be
-other than it was is done on the maintenance thread (`Maintenance.call`).
+This module decides which log is next, keeps the rate, and retries a failed pass with growing delays while the other
+logs go on. `Passes` says when a log is due and what a pass does. The maintenance thread makes the changes to a log's
+structure (`Maintenance.call`).
 
-A thread looks at all logs when there is nothing left that a look has found: not before `log.cleaner.backoff.ms` are
-over, unless something was found, or a topic or an option has changed. So a broker without compacted topics never looks.
-One log is worked on by one thread at a time. A pass is made in steps of a tenth of a millisecond, and a stop ends it at
-its next step. While the event loop works it rests, for a millisecond at most: it takes what is left of the processors
-and of the interpreter's lock. Nobody holds the cleaners' lock longer than it takes to look at a few things, so the
-event loop may take it.
+A thread looks at all logs once it has worked off the last look's finds. It waits `log.cleaner.backoff.ms` between
+looks, unless the last look found something, or a topic or an option has changed. So a broker without compacted topics
+never looks. One thread works on a log at a time. A pass runs in steps of a tenth of a millisecond, and a stop ends it
+at its next step. While the event loop works, the thread rests between steps, for a millisecond at most, and uses what
+is left of the processors and of the interpreter's lock. The cleaners' lock is held only for a few lookups, so the event
+loop may take it.
 """
 
 import logging
@@ -20,89 +20,74 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from tidelog.broker.clock import Clock
+from tidelog.broker.maintenance import LONGEST_WAIT_S
 from tidelog.broker.partition import Partition
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
+from tidelog.storage.compaction.passes import Cleaned
+from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
-# What may become of a pass.
+# Outcomes of a pass.
 DONE, GIVEN_UP, FAILED = OUTCOMES = ("done", "given_up", "failed")
-# The longest that a log waits after passes that failed.
+# The longest delay before a failed log is tried again.
 LONGEST_RETRY_MS = 600_000
-# Shorter than that nobody waits, whatever the options say: a look takes time, too.
+# The shortest wait, whatever the options say: a look takes time, too.
 SHORTEST_WAIT_MS = 100
-# After each step of a pass, while the event loop works, but no more often than that. Both want the interpreter's lock,
-# and with more to do than there are processors also those: the kernel lets a thread run for 3 ms before the event loop
-# has its turn, unless it sleeps. A lower priority would not do, as whoever waits for the lock would wait for a thread
-# that hardly runs. By the real clock: it gives time to others, and waits for none.
+# The rest after a step, repeated at most MOST_RESTS times while the event loop works. Both threads want the
+# interpreter's lock, and a processor if there are few. The kernel lets a thread run for 3 ms before the event loop gets
+# the processor, unless the thread sleeps. A lower priority does not help: the event loop would wait for a lock that a
+# thread holds which hardly runs. Rests are real time, whatever the broker's clock says.
 REST_S = 0.0001
 MOST_RESTS = 10
-LONGEST_WAIT_S = 3600.0
-# So many passes in a row may find that their log has changed meanwhile before that is said to be a failure.
+# This many passes in a row may find that their log has changed before that counts as a failure.
 PASSING = 3
-# What `_turn` says beside a log.
+# The result of `_turn` that means a look at all logs.
 _LOOK: Final = "look"
 
 _log = logging.getLogger(__name__)
 _sleep = time.sleep
 
 
-class Due(Protocol):
-    """A pass that is due."""
-
-    @property
-    def urgency(self) -> float:
-        """The larger, the sooner."""
-
-
-class Cleaned(Protocol):
-    """What a pass has done."""
-
-    read_bytes: int
-    written_bytes: int
-    records_dropped: int
-    tombstones_dropped: int
-
-
 class Passes(NamedTuple):
-    """How logs are compacted. `clean` yields the bytes of each step, and is closed where it is to go no further."""
+    """How logs are compacted. `clean` yields the bytes of each step; closing it ends the pass."""
 
-    due: Callable[[Log, int], Due | None]
+    due: Callable[[Log, int], Plan | None]
     next_due_ms: Callable[[Log, int], int | None]
     clean: Callable[..., Generator[int, None, Cleaned]]
-    # The log has changed meanwhile, or is known better now: the next pass may succeed.
+    # Errors after which the next pass may succeed: the log, or what is known of it, has changed.
     passing: tuple[type[Exception], ...] = ()
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was done since the start."""
+    """Counts since the start."""
 
     passes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0.0))
-    read_bytes: int = 0  # of passes that came to their end, as what follows
+    read_bytes: int = 0  # of completed passes, as are the next three
     written_bytes: int = 0
     records_dropped: int = 0
     tombstones_dropped: int = 0
     under_way: int = 0
-    began_ms: int | None = None  # the last pass, by the clock that never goes back
+    began_ms: int | None = None  # the start of the last pass, by the monotonic clock
 
 
 class _Failure(NamedTuple):
     times: int
     retry_ms: int
     why: str
-    is_told: bool
+    is_reported: bool  # in the log and in `failing`
 
 
 class Cleaners:
-    """The threads, and the logs that they look after."""
+    """The threads, and the logs that they compact."""
 
     def __init__(
         self,
@@ -113,10 +98,10 @@ class Cleaners:
         ended: Ended,
         loop_cpu_s: Callable[[], float],
     ) -> None:
-        """Look after nothing yet.
+        """Begin without threads and topics.
 
-        `structural` makes a change on the thread that owns the structure of logs, and waits for it; `loop_cpu_s` tells
-        the CPU seconds that the event loop has used.
+        `structural` makes a change on the thread that owns the structure of logs, and waits for it. `loop_cpu_s`
+        returns the CPU seconds that the event loop has used.
         """
         self._config = config
         self._clock = clock
@@ -131,11 +116,11 @@ class Cleaners:
         self._served: dict[Hashable, Sequence[Partition]] = {}
         self._look_ms = 0  # when to look again
         self._is_looking = False
-        self._found: list[Log] = []  # the one that is most due last
+        self._found: list[Log] = []  # the most urgent last
         self._busy: set[Log] = set()
-        self._rests: dict[Log, int] = {}  # until when, as a pass over it has dropped nothing
+        self._rests: dict[Log, int] = {}  # until when a log rests, because a pass over it dropped nothing
         self._failures: dict[Log, _Failure] = {}
-        # What was read and written beyond the rate, and when it was last reduced by the time that has passed.
+        # The bytes that exceed the rate, and when they were last reduced for the time that has passed.
         self._excess_bytes = 0.0
         self._reduced_ms = 0
         self._figures = Figures()
@@ -147,7 +132,7 @@ class Cleaners:
         self.configure(self._config)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Go by these options from now on. Maintenance thread, or before it starts."""
+        """Apply these options. Maintenance thread, or before it starts."""
         with self._changed:
             self._config = config
             self._wanted = config.log_cleaner_threads if config.log_cleaner_enable else 0
@@ -170,7 +155,7 @@ class Cleaners:
         return True
 
     def serve(self, key: Hashable, partitions: Sequence[Partition], compacts: bool) -> None:
-        """Look after a topic as it is now, soon; leave one alone that is not compacted any more. Event loop only."""
+        """Compact a topic soon, as it is now; stop if it is not compacted any more. Event loop only."""
         if compacts:
             with self._changed:
                 self._served[key] = partitions
@@ -179,7 +164,7 @@ class Cleaners:
             self.leave(key)
 
     def leave(self, key: Hashable) -> None:
-        """Look after a topic no longer. Event loop only."""
+        """Stop compacting a topic. Event loop only."""
         if key not in self._served:
             return
         with self._changed:
@@ -191,19 +176,19 @@ class Cleaners:
             self._look_soon()
 
     def drop(self) -> None:
-        """Have every pass end at its next step, and none begin: the broker stops."""
+        """End every pass at its next step, and begin no other: the broker stops."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the threads. While the maintenance thread is there: it may be doing something for one of them."""
+        """End the threads. The maintenance thread must still run: a pass may wait for it."""
         self.drop()
         for thread in list(self._threads.values()):
             thread.join()
 
     def figures(self) -> Figures:
-        """Return a copy of what was done so far."""
+        """Return a copy of the counts."""
         with self._changed:
             now = self._figures
             return replace(now, passes=now.passes.copy(), seconds=now.seconds.copy())
@@ -211,16 +196,16 @@ class Cleaners:
     def failing(self) -> list[tuple[Log, str]]:
         """Return the logs whose compaction fails, each with the reason."""
         with self._changed:
-            return [(log, failure.why) for log, failure in self._failures.items() if failure.is_told]
+            return [(log, failure.why) for log, failure in self._failures.items() if failure.is_reported]
 
     def look_soon(self) -> None:
-        """Look at all logs next. Any thread."""
+        """Look at all logs at once. Any thread."""
         with self._changed:
             self._look_soon()
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether no log is being compacted, and none is to be looked at by now. Any thread."""
+        """Tell whether no log is being compacted, and no look is due. Any thread."""
         with self._changed:
             is_busy = self._is_looking or self._busy or (self._found and self._wanted)
             return not is_busy and (not self._wanted or self._wait_s() > 0)
@@ -236,7 +221,7 @@ class Cleaners:
         return max(self._config.log_cleaner_backoff_ms, SHORTEST_WAIT_MS)
 
     def _wait_s(self) -> float:
-        """Return how long it is until a thread is to look; 0 or less where it is time."""
+        """Return the seconds until the next look; 0 or less if it is due."""
         if self._is_looking or not self._served:
             return LONGEST_WAIT_S
         return min((self._look_ms - self._clock.monotonic_ms()) / 1000, LONGEST_WAIT_S)
@@ -246,13 +231,13 @@ class Cleaners:
         return max(self._rests.get(log, 0), 0 if failure is None else failure.retry_ms)
 
     def _goes_on(self, log: Log) -> bool:
-        """Tell whether a log is to be compacted still: it may be deleted, closed, or have another policy by now."""
+        """Tell whether a log is still to be compacted: it may have been deleted, closed, or given another policy."""
         return not self._is_stopping and log.config.compacts and log.health.failure is None
 
     # The threads.
 
     def _wake(self) -> None:
-        """Have all threads look what time it is. Any thread."""
+        """Wake all threads: the clock was moved. Any thread."""
         with self._changed:
             self._changed.notify_all()
 
@@ -268,14 +253,14 @@ class Cleaners:
                 return
             except BaseException as fault:
                 _log.critical("cleaner ended by a fault, and started again number=%d", number, exc_info=fault)
-                with self._changed:  # What was found is seen to still, but a look may be what failed.
+                with self._changed:  # The finds are kept, but the look itself may have failed.
                     self._look_ms = self._clock.monotonic_ms() + self._backoff_ms()
 
     def _turn(self, number: int) -> Log | str | None:
-        """Wait for something to do: a log to see to, or to look at all; None for the end of this thread."""
+        """Wait for work: a log to compact, or _LOOK; None ends this thread."""
         with self._changed:
             while not self._is_stopping and number < self._wanted:
-                if self._found:  # None of them is busy: a look passes over those that are.
+                if self._found:  # none of them is busy: a look skips busy logs
                     log = self._found.pop()
                     self._busy.add(log)
                     return log
@@ -290,7 +275,7 @@ class Cleaners:
         return None
 
     def _look(self) -> None:
-        """Look at all logs: take down which are due, and when the next will be."""
+        """Look at all logs: note which are due, and when the next will be."""
         found: list[tuple[float, int, Log]] = []
         next_ms: list[int] = []
         try:
@@ -316,12 +301,12 @@ class Cleaners:
             with self._changed:
                 self._is_looking = False
                 self._found = [log for *_, log in sorted(found)]
-                # After what was found there may be more.
+                # There may be more after these.
                 self._look_ms = 0 if found else min([self._look_ms, *next_ms])
                 self._changed.notify_all()
 
     def _ask(self, log: Log, now_ms: int) -> tuple[float | None, int | None]:
-        """Return how urgent a pass over a log is, None where none is due, and then when one will be."""
+        """Return (urgency, None) if a pass is due, else (None, when one will be)."""
         try:
             due = self._passes.due(log, now_ms)
             if due is not None:
@@ -335,7 +320,7 @@ class Cleaners:
         return None, due_ms
 
     def _see_to(self, log: Log) -> None:
-        """Make a pass over a log, if it is due still."""
+        """Make a pass over a log, if it is still due."""
         try:
             try:
                 plan = self._passes.due(log, self._clock.now_ms())
@@ -349,7 +334,7 @@ class Cleaners:
                 self._busy.discard(log)
                 self._changed.notify_all()
 
-    def _count(self, log: Log, plan: Due) -> None:
+    def _count(self, log: Log, plan: Plan) -> None:
         """Make a pass, and count it."""
         began_s, outcome = time.monotonic(), FAILED
         with self._changed:
@@ -363,8 +348,8 @@ class Cleaners:
                 self._figures.passes[outcome] += 1
                 self._figures.seconds[outcome] += time.monotonic() - began_s
 
-    def _try(self, log: Log, plan: Due) -> str:
-        """Make a pass; return what became of it."""
+    def _try(self, log: Log, plan: Plan) -> str:
+        """Make a pass; return its outcome."""
         try:
             cleaned = self._pass(log, plan)
         except Stopping:
@@ -383,13 +368,13 @@ class Cleaners:
             figures.records_dropped += cleaned.records_dropped
             figures.tombstones_dropped += cleaned.tombstones_dropped
             if not cleaned.records_dropped and self._goes_on(log):
-                # Else what a pass leaves as it was, and is due still, would be read again and again.
+                # Otherwise a log that stays due, but that a pass leaves as it was, would be read again and again.
                 self._rests[log] = self._clock.monotonic_ms() + self._backoff_ms()
         self._works(log)
         return DONE
 
-    def _pass(self, log: Log, plan: Due) -> Cleaned | None:
-        """Make a pass, at the pace that the options say; return what it has done, None where it was given up."""
+    def _pass(self, log: Log, plan: Plan) -> Cleaned | None:
+        """Make a pass at the configured rate; return its counts, or None if it was given up."""
         config = self._config
         steps = self._passes.clean(
             log,
@@ -411,7 +396,7 @@ class Cleaners:
                     return None
 
     def _rest(self, loop_cpu_s: float) -> float:
-        """Rest while the event loop works, not for long; take and return what it had done at the last look."""
+        """Rest a while if the event loop works; take and return the CPU time that it had used at the last look."""
         for _ in range(MOST_RESTS):
             before_s, loop_cpu_s = loop_cpu_s, self._loop_cpu_s()
             if loop_cpu_s == before_s:
@@ -420,20 +405,22 @@ class Cleaners:
         return loop_cpu_s
 
     def _paced(self, log: Log, size_bytes: int) -> bool:
-        """Wait until there is time for more; tell whether more is to be done."""
+        """Wait until the rate allows more; tell whether the pass is to go on."""
         with self._changed:
             self._reduce_excess()
             self._excess_bytes += size_bytes
             while self._goes_on(log):
                 rate = self._reduce_excess()
-                wait_ms = int(self._excess_bytes * 1000 / rate)  # less than one is left for the next time
+                wait_ms = int(
+                    self._excess_bytes * 1000 / rate
+                )  # a wait of less than 1 ms is left for the next step
                 if wait_ms <= 0:
                     return True
                 self._changed.wait(min(wait_ms / 1000, LONGEST_WAIT_S))
         return False
 
     def _reduce_excess(self) -> float:
-        """Pay with the time that has passed for what was done beyond the rate; return the rate, in bytes a second."""
+        """Reduce the excess for the time that has passed; return the rate in bytes a second."""
         rate, now_ms = self._config.log_cleaner_io_max_bytes_per_second, self._clock.monotonic_ms()
         self._excess_bytes = max(0.0, self._excess_bytes - rate * (now_ms - self._reduced_ms) / 1000)
         self._reduced_ms = now_ms
@@ -442,33 +429,33 @@ class Cleaners:
     # Logs whose compaction fails.
 
     def _failed(self, log: Log, error: BaseException) -> str:
-        """Have a log tried again, later each time; return what has become of the pass."""
+        """Schedule another try, later each time; return the outcome of the pass."""
         with self._changed:
             if not self._goes_on(log):
                 return GIVEN_UP
             before = self._failures.get(log)
             times = 1 if before is None else before.times + 1
-            is_told = times >= PASSING or not isinstance(error, self._passes.passing)
-            is_told = is_told or (before is not None and before.is_told)
+            is_reported = times >= PASSING or not isinstance(error, self._passes.passing)
+            is_reported = is_reported or (before is not None and before.is_reported)
             backoff_ms = self._backoff_ms()
-            # Not 2 ** times: it would have thousands of digits, some day.
+            # Not 2 ** times, which would have thousands of digits some day.
             doublings = min(times - 1, math.ceil(math.log2(max(LONGEST_RETRY_MS / backoff_ms, 1))))
             wait_ms = max(min(backoff_ms << doublings, LONGEST_RETRY_MS), backoff_ms)
             retry_ms = self._clock.monotonic_ms() + wait_ms
-            self._failures[log] = _Failure(times, retry_ms, _words(error), is_told)
-            if not is_told:
+            self._failures[log] = _Failure(times, retry_ms, _words(error), is_reported)
+            if not is_reported:
                 return GIVEN_UP
             is_news = self._troubles.begin(log, _kind(error))
         if is_news:
-            _tell(log, error, wait_ms)
+            _log_failure(log, error, wait_ms)
         return FAILED
 
     def _works(self, log: Log) -> None:
-        """Take note that a log was compacted, or needs not to be."""
+        """Note that a log was compacted, or need not be."""
         with self._changed:
             self._failures.pop(log, None)
-            was_told = self._troubles.any and self._troubles.end(log)
-        if was_told:
+            was_reported = self._troubles.any and self._troubles.end(log)
+        if was_reported:
             _log.info("compaction works again log=%s", log)
 
 
@@ -477,11 +464,11 @@ def _words(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> str:
-    """Return what is said once of a log: what is wrong, without where, which may be elsewhere each time."""
+    """Return the kind of an error, which is logged once for a log: without the place, which may differ each time."""
     return f"{type(error).__name__} {getattr(error, 'errno', '')}"
 
 
-def _tell(log: Log, error: BaseException, wait_ms: int) -> None:
+def _log_failure(log: Log, error: BaseException, wait_ms: int) -> None:
     expected = isinstance(error, OSError | StorageError)
     _log.error(
         "compaction fails log=%s error=%r: tried again in %d s, the others go on",

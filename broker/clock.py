@@ -1,9 +1,8 @@
-"""The two clocks of the broker, as one object that can be held still and moved.
+"""The broker's two clocks, as one object that tests can hold still and move.
 
-Nothing else in the project reads the time of day: whoever needs it is handed `Clock.now_ms`. Whatever is waited for by
-time goes by `monotonic_ms`, so that a step of the time of day makes nobody wait for longer, and expires nothing. Tests
-hold the clock and advance it, which moves both, so that seven days of retention pass in a line. How long work may go on
-at a stretch is real time: that is measured where the work is done.
+Nothing else in the project reads the time of day: other code is given `Clock.now_ms`. Waiting goes by `monotonic_ms`,
+so a step of the time of day prolongs no wait and expires nothing. Tests hold the clock and advance it, which moves both
+clocks: seven days of retention pass in a line. Slices of work are measured in real time, where the work is done.
 """
 
 import time
@@ -12,7 +11,7 @@ from datetime import timedelta
 
 
 class Clock:
-    """Milliseconds, from the system until `hold` is called. Any thread reads it; one moves it."""
+    """Milliseconds, from the system until `hold` is called. Any thread reads the clock; one moves it."""
 
     __slots__ = ("_ahead_ms", "_held", "_watchers")
 
@@ -32,39 +31,41 @@ class Clock:
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms if held is None else held[1]
 
     def watch(self, moved: Callable[[], None]) -> None:
-        """Have `moved` called whenever the clock is moved, or let go: who waits by it looks again."""
+        """Call `moved` whenever the clock is moved or released, so that waiting code looks again."""
         self._watchers.append(moved)
 
     def hold(self, at_ms: int | None = None) -> None:
         """Stop the clock, at the time of day `at_ms` or at the present one."""
         self._held = (self.now_ms() if at_ms is None else at_ms, self.monotonic_ms())
-        self._tell()
+        self._notify()
 
     def advance(self, **span: float) -> None:
-        """Move the clock by a span in the words of `timedelta`, as in `advance(hours=48)`; holds it."""
+        """Move the clock by the span of a `timedelta`, as in `advance(hours=48)`, and hold it."""
         now_ms = self.now_ms()
         self._move(now_ms, now_ms + timedelta(**span) // timedelta(milliseconds=1))
 
     def set(self, at_ms: int) -> None:
-        """Move the clock to a time of day, and hold it: the monotonic one goes on as far, or stays if that is back."""
+        """Move the clock to a time of day, and hold it. The monotonic clock advances as far, or stays if the time goes
+        back.
+        """
         self._move(self.now_ms(), at_ms)
 
     def _move(self, from_ms: int, to_ms: int) -> None:
         self._held = (to_ms, self.monotonic_ms() + max(to_ms - from_ms, 0))
-        self._tell()
+        self._notify()
 
     def release(self) -> None:
-        """Follow the system's clock again: the time of day is the system's, the monotonic one goes on from here."""
+        """Follow the system's clock again. The monotonic clock goes on from where it is."""
         if self._held is not None:
             self._ahead_ms = self._held[1] - time.monotonic_ns() // 1_000_000
             self._held = None
-            self._tell()
+            self._notify()
 
     @property
     def is_held(self) -> bool:
-        """Tell whether time passes only as somebody moves the clock."""
+        """Tell whether the clock is held."""
         return self._held is not None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for moved in self._watchers:
             moved()

@@ -1,10 +1,10 @@
-"""What is refused with a code of Kafka's, and the table from errors of the log and of the records to these codes."""
+"""Kafka's codes for errors of the log and of records, and the exception that carries a code."""
 
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import errors
 
-# The table of storage's errors; what the records themselves are guilty of carries its code with it.
+# Errors of the storage. An error in records carries its own code.
 _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
@@ -17,15 +17,13 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
 }
 
 NO_TRANSACTIONS = "transactions are not supported: leave out transactional.id, idempotent producers need none"
-
-
-# Kafka's words for some codes.
+# Kafka's messages for some codes.
 NO_PARTITION = "This server does not host this topic-partition."
 NO_TOPIC_ID = "This server does not host this topic ID."
 
 
 class Refused(Exception):
-    """What is asked for one thing of a request, and cannot be had; and Kafka's code for why."""
+    """One item of a request is refused, with Kafka's code for the reason."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -33,7 +31,7 @@ class Refused(Exception):
 
 
 def error_code(error: Exception) -> ErrorCode:
-    """Return Kafka's code for an error of the log or of the records."""
+    """Return Kafka's code for an error of the storage or in records."""
     if isinstance(error, RecordsError):
         return error.code
     return _CODES.get(type(error), ErrorCode.KAFKA_STORAGE_ERROR)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Changes to the options of topics and of the broker, one resource after another, on the maintenance thread.
 
-Owns what may be changed of what, and the code that says why not; it is Kafka's (`ConfigAdminManager`,
-`ConfigurationControlManager`). What is asked for each resource it is handed as a function, as the APIs differ in that.
+Decides what may be changed, and with which code a change is refused; the rules are Kafka's (`ConfigAdminManager`,
+`ConfigurationControlManager`). The two APIs differ in how they make new options of a request; each passes a `Settle`.
 """
 
 from collections import Counter
@@ -23,14 +23,14 @@ from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import StorageError
 
-# Types of resources, as everywhere in Kafka.
+# Kafka's types of resources.
 TOPIC, BROKER = 2, 4
-# What a resource in a request takes in memory until it is changed, about, and each of its options.
+# About the memory of a resource in a waiting request, and of each of its options.
 RESOURCE_BYTES = 400
 OPTION_BYTES = 300
 
 Options = dict[str, str]
-# The items of an option that is a list, as they hold now; None for one that is none.
+# The present items of an option that is a list; None for another option.
 ItemsOf = Callable[[str], tuple[str, ...] | None]
 
 
@@ -42,7 +42,8 @@ class Resource(Protocol):
     configs: Any
 
 
-# What makes the new own options of a resource: of what is asked, of those that it has, and of the items of lists.
+# Returns the new own options of a resource, given the requested changes, the present own options, and the items of
+# lists.
 Settle = Callable[[Any, Options, ItemsOf], Options]
 S = TypeVar("S")
 T = TypeVar("T")
@@ -58,7 +59,7 @@ def change(
     result: Callable[[R, ErrorCode, str | None], S],
     respond: Callable[[list[S]], T],
 ) -> Coro[T]:
-    """Change each resource on the maintenance thread, or only say what would become of it. Event loop."""
+    """Change each resource on the maintenance thread, or only check the changes. Event loop."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in resources)
     task = _change_all(broker, resources, settle, validate_only, result, respond)
     return broker.change(owner, size_bytes, task, resources, result, respond)
@@ -86,7 +87,7 @@ async def _change_all(
         except Refused as refused:
             code, message = refused.code, str(refused)
         except ConfigError as error:
-            # Kafka tells what is wrong with a broker's option by another code (KAFKA-13609).
+            # Kafka has another code for the options of a broker (KAFKA-13609).
             is_topic = wanted.resource_type == TOPIC
             code = ErrorCode.INVALID_CONFIG if is_topic else ErrorCode.INVALID_REQUEST
             message = error.answer

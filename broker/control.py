@@ -1,8 +1,8 @@
-"""The commands of the control channel: a test moves the broker's clock, sets faults, and some more.
+"""The commands of the control channel, by which a test moves the broker's clock and sets faults.
 
-A command is an object with the name of what to `do` and its arguments. Its answer is an object too. A command that
-moves the clock, or ends a fault, is answered once everything that was due by then has been done. Knows nothing of
-sockets. Event loop only.
+A command is an object with the command's name in `do`, and its arguments. The answer is an object, too. A command that
+moves the clock or ends a fault is answered after everything that was due has been done. Knows nothing of sockets. Event
+loop only.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from tidelog.protocol.wire.api import Api
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 
-# What is due is done within that time; otherwise something never comes to rest.
+# How long a command waits for due work; longer means that something never settles.
 SETTLES_WITHIN_S = 60.0
-# The broker is at rest when nothing was found to do in so many turns of the loop in a row.
+# The broker has settled when nothing was due in this many turns of the loop in a row.
 QUIET_TURNS = 5
 LOOK_EVERY_S = 0.0005
 TOPIC_TIMEOUT_MS = 60_000
-# The last millisecond of the year 9999: a datetime knows none later.
+# The last millisecond of the year 9999, the latest of a datetime.
 LATEST_MS = 253_402_300_799_999
 
 Answer = dict[str, Any]
@@ -50,22 +50,22 @@ _COMMAND = "_do_"
 
 
 class Refused(Exception):
-    """A command that was not done; the message says why, and what can be done."""
+    """A refused command; the message says why, and what can be done."""
 
 
 class Control:
     """The commands of one broker."""
 
     def __init__(self, broker: Broker, faults: Faults, peers: Callable[[], set[str]]) -> None:
-        """Command a broker; `peers` returns the addresses of the clients that are connected."""
+        """Control a broker; `peers` returns the addresses of the connected clients."""
         self._broker = broker
         self._faults = faults
         self._peers = peers
         broker.parked.is_exact = True
-        self.addresses: list[tuple[str, int]] = []  # where clients reach it
+        self.addresses: list[tuple[str, int]] = []  # where clients reach the broker
 
     async def do(self, command: Any) -> Answer:
-        """Do a command; one that is refused is answered with the reason."""
+        """Run a command; return an error in the answer if it is refused."""
         try:
             if not isinstance(command, dict) or not isinstance(command.get("do"), str):
                 raise Refused('a command is an object as {"do": "advance", "ms": 1000}')
@@ -111,15 +111,15 @@ class Control:
         return await self._move(at_ms)
 
     async def _move(self, at_ms: int) -> Answer:
-        """Move the clock, and do all that is due then.
+        """Move the clock, and do everything that is due then.
 
-        The caller has let the broker settle: a request that was sent before may not have been read yet.
+        The caller has let the broker settle first: a request that was sent before may not have been read yet.
         """
         if not 0 <= at_ms <= LATEST_MS:
             raise Refused(f"a clock goes from 1970 to the end of 9999: 0 to {LATEST_MS} ms")
         self._broker.clock.set(at_ms)
         await self._settle()
-        # These are looked for from time to time otherwise.
+        # Otherwise these run only from time to time.
         await self._maintained(self._broker.retain_soon)
         self._broker.groups.clean_soon()
         self._broker.cleaners.look_soon()
@@ -130,7 +130,7 @@ class Control:
         return await self._do_now()
 
     async def _settle(self) -> None:
-        """Return when everything that was due by now has been done. Raises Refused if it does not come to that."""
+        """Return when everything that is due has been done. Raise Refused if that takes too long."""
         ends_s, quiet = time.monotonic() + SETTLES_WITHIN_S, 0
         while quiet < QUIET_TURNS:
             busy = self._busy()
@@ -144,7 +144,7 @@ class Control:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _busy(self) -> str | None:
-        """Return what has something to do that is due, or None."""
+        """Return the name of a part with due work, or None."""
         broker = self._broker
         parts: tuple[Any, ...] = (
             broker.timers, broker.parked, broker.maintenance, broker.cleaners, broker.readers, broker.flusher,
@@ -223,7 +223,7 @@ class Control:
         return {}
 
     async def _do_roll(self) -> Answer:
-        """Seal all active segments that hold anything: nothing is appended to them from then on."""
+        """Seal all active segments that hold records."""
 
         async def roll() -> None:
             for topic in self._broker.topics.all():
@@ -246,7 +246,7 @@ class Control:
         return partition
 
     async def _handled(self, api: Api, request: Any) -> Any:
-        """Return the response to a request, as its handler makes it for any client."""
+        """Return the response that a handler gives to a request of any client."""
         session = Session(
             self._broker, self._broker.config.listeners[0].name, ("control", 0), self.addresses[0]
         )
@@ -257,7 +257,7 @@ class Control:
         return await _come(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
-        """Return what a call on the maintenance thread returns."""
+        """Return the result of a call on the maintenance thread."""
 
         async def called() -> Any:
             return call()
@@ -269,7 +269,7 @@ class Control:
 
 
 def _come(later: Any) -> "asyncio.Future[Any]":
-    """Return the response that a `Later` comes to, or raise the exception that took its place."""
+    """Return a future for the response of a `Later`, or for the exception that took its place."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def ready() -> None:
@@ -291,12 +291,12 @@ def _check_result(result: Any, topic: str) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return the value of an option as Kafka writes it."""
+    """Return the value of an option in Kafka's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise Refused for arguments that a command does not take."""
+    """Raise Refused for arguments that a command does not accept."""
     kinds = get_type_hints(method)
     del kinds["return"]
     if kinds.pop("options", None) is not None:
@@ -312,9 +312,9 @@ def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Return whether JSON has given a value of a type, or a literal."""
+    """Return whether a JSON value is of a type or literal."""
     if isinstance(kind, str):
-        return isinstance(value, str)  # `faults` says which texts it takes
+        return isinstance(value, str)  # `faults` checks which texts are valid
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else get_origin(kind) or kind)

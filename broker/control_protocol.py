@@ -1,8 +1,8 @@
-"""What both ends of the control channel share: its socket in the data folder, and the options of a fault.
+"""What both ends of the control channel share: the socket in the data folder, and the options of a fault.
 
-`broker.control` answers commands; `testing` and `tidelog test-control` send them. A fault's options are declared once,
-here: the Python API and the command line take them, and the broker checks them. Loads nothing else of the broker's, so
-that a test starts quickly.
+`broker.control` answers commands; `testing` and `tidelog test-control` send them. The options of a fault are declared
+once, here: the Python API and the command line accept them, and the broker checks them. This module imports nothing
+else of the broker, so tests start quickly.
 """
 
 import os
@@ -23,7 +23,7 @@ _PATH_MAX = 107
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """What the command line shows of an option, and the least and largest number that it takes."""
+    """What the command line shows of an option, and its least and largest number."""
 
     help: str
     metavar: str | None = None
@@ -32,14 +32,14 @@ class Param:
     short: str = ""
 
     def allows(self, value: Any) -> bool:
-        """Return whether a number lies within the bounds; anything else does."""
+        """Return whether a number is within the bounds; always true for an option without bounds."""
         return self.at_least is None or self.at_most is None or self.at_least <= value <= self.at_most
 
 
 class FaultOptions(TypedDict, total=False):
-    """Which requests to an API a fault is for, and what it does to them.
+    """Which requests to an API are affected, and how they fail.
 
-    Its topic is beside these: Python code may give it as an object.
+    The topic is not among these: Python code may pass it as an object.
     """
 
     partition: Annotated[int | None, Param("Only for this partition of the topic.", None, 0, INT_MAX, "-p")]
@@ -52,12 +52,12 @@ class FaultOptions(TypedDict, total=False):
         Param("Close the connection: before or after the request is carried out.", "WHEN"),
     ]
     truncate: Annotated[bool, Param("Send half the answer, and close the connection.")]
-    # Responses hold it in 32 bits.
+    # Responses have 32 bits for it.
     throttle_ms: Annotated[int, Param("Answer that the client is throttled.", "MS", 0, INT_MAX)]
     unanswered: Annotated[bool, Param("Send no answer.")]
 
 
-# How each of them is declared: its type, and what the command line shows of it.
+# The type and the `Param` of each option.
 FAULT_OPTIONS: dict[str, tuple[Any, Param]] = {
     name: get_args(hint) for name, hint in get_type_hints(FaultOptions, include_extras=True).items()
 }
@@ -65,7 +65,7 @@ FAULT_OPTIONS: dict[str, tuple[Any, Param]] = {
 
 @contextmanager
 def reached(path: Path) -> Iterator[str]:
-    """Give a name of a socket that is short enough, however long its path is."""
+    """Yield a path of a socket that is short enough, however long its real path is."""
     if len(os.fsencode(path)) <= _PATH_MAX:
         yield str(path)
         return

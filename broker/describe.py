@@ -1,7 +1,6 @@
-"""The text of docs/compatibility.md, from the docstrings of the handlers (`make docs`).
+"""Makes docs/compatibility.md of the docstrings of the handlers (`make docs`).
 
-Owns the form of that document, and that each of those docstrings has it: the API's name, its versions, what it does,
-and where that departs from Kafka. The sentences are theirs.
+Checks that each docstring has the form: the API's name, its versions, its behaviour, and its departures from Kafka.
 """
 
 import inspect
@@ -17,10 +16,10 @@ OPENING = """\
 
 Generated from the docstrings in `broker/handlers/` by `make docs`; do not edit.
 
-What of Kafka's protocol is served, what it does here, and where that departs from Apache Kafka. The fields of each
-message are in [protocol.md](protocol.md). An API that does not stand here is not announced; a request for it ends the
-connection, with a line in the log. Known traps of client libraries, such as kafka-python's after `resume()`, are in
-[operations.md](operations.md).
+The APIs of Kafka's protocol that Tidelog serves, what each does, and where it departs from Apache Kafka. The fields of
+each message are in [protocol.md](protocol.md). An API that is not listed is not announced either; a request for it ends
+the connection, with a line in the log. [operations.md](operations.md) describes known traps of client libraries, such
+as kafka-python's after `resume()`.
 """
 
 _FORM = re.compile(
@@ -33,7 +32,7 @@ _FORM = re.compile(
 
 
 class Described(NamedTuple):
-    """What the docstring of a handler says of its API."""
+    """The parts of a handler's docstring."""
 
     versions: str
     note: str
@@ -42,33 +41,31 @@ class Described(NamedTuple):
 
 
 def described(api: Api, doc: str) -> Described:
-    """Return what a docstring says. Raise ValueError for one that is not of the form, or says what is not so."""
+    """Return the parts of a docstring. Raise ValueError if its form, its name or its versions are wrong."""
     form = _FORM.fullmatch(doc)
     if form is None:
         raise ValueError(
-            f"{api.name}: no docstring of the form 'Name. Versions: Behaviour: Departures from Kafka:'"
+            f"{api.name}: the docstring does not have the form 'Name. Versions: Behaviour: Departures from Kafka:'"
         )
     versions = (
         f"{api.min_version}-{api.max_version}" if api.max_version > api.min_version else f"{api.min_version}"
     )
     if (form["name"], form["versions"]) != (api.name, versions):
-        raise ValueError(f"{form['name']} {form['versions']}: served is {api.name} {versions}")
+        raise ValueError(f"{form['name']} {form['versions']}: the API is {api.name} {versions}")
     return Described(versions, form["note"], form["behaviour"], form["departures"] or "")
 
 
 def page() -> str:
     """Return the text of docs/compatibility.md."""
-    all_of_them = [(api, described(api, _docstring(api))) for api in APIS.values()]
-    rows = [
-        f"| {api.key} | [{api.name}](#{api.name.lower()}) | {told.versions} |" for api, told in all_of_them
-    ]
+    apis = [(api, described(api, _docstring(api))) for api in APIS.values()]
+    rows = [f"| {api.key} | [{api.name}](#{api.name.lower()}) | {each.versions} |" for api, each in apis]
     parts = [OPENING, "\n".join(["| Key | API | Versions |", "| --: | --- | --- |", *rows]) + "\n"]
-    for api, told in all_of_them:
+    for api, each in apis:
         parts.append(
-            f"## {api.name}\n\nVersions {told.versions}{told.note}.\n\n{_sentence(told.behaviour)}\n"
+            f"## {api.name}\n\nVersions {each.versions}{each.note}.\n\n{_sentence(each.behaviour)}\n"
         )
-        if told.departures:
-            parts.append(f"**Departures from Kafka:** {told.departures}\n")
+        if each.departures:
+            parts.append(f"**Departures from Kafka:** {each.departures}\n")
     return "\n".join(parts)
 
 

@@ -1,9 +1,9 @@
 """From a frame to its handler and back: decode, gate, answer, encode.
 
-One table, filled as it is used: (api key, version) -> the reader of its request, the writer of its response, and its
-handler; a broker that counts has one of its own. A request that asks for an API or version that is not served ends the
-connection with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always
-answered.
+One table maps (api key, version) to the reader of the request, the writer of the response and the handler. It is filled
+on first use; a broker with metrics or faults has a table of its own. A request for an API or version that is not served
+ends the connection with a line in the log, as in Kafka, because no response to it has a known form. Only ApiVersions is
+always answered.
 """
 
 import sys
@@ -34,39 +34,39 @@ from tidelog.protocol.wire.errors import TooManyElements, WireError
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What serves one version of one API. Slots, because reading a field of a tuple by name costs twice as much."""
+    """What serves one version of one API. It has slots, because reading a named tuple's field costs twice as much."""
 
     read: Callable[..., tuple[Any, int]]  # wire.compiler.Reader
-    keep: Callable[[Any, int], Any] | None  # drops what need not be kept of a request
+    keep: Callable[[Any, int], Any] | None  # drops the parts of a request that need not be kept
     encode: frame.ResponseEncoder
-    answer: Callable[..., Answer | Streamed]  # of the same, in the form in which it leaves
+    answer: Callable[..., Answer | Streamed]  # encodes a response to the form that the connection sends
     handle: Handle
-    response: type  # what most requests are answered with: there is no more to ask then
+    response: type  # the class of a complete response
     version: int
     request_is_flexible: bool
     name: str  # "Fetch v12"
     has_records: bool
-    most_bytes: int  # of a request that is decoded on the event loop
+    most_bytes: int  # the largest request that is decoded on the event loop
 
 
 API_VERSIONS = 18
-# What is decoded on the event loop, some milliseconds at the most. Records are not looked at then: of a request that
-# has some, what counts is how many elements it has.
+# Bounds of a request that is decoded on the event loop: some milliseconds at most. Records are not decoded there, so a
+# request with records is bounded by its number of elements alone.
 MOST_REQUEST_BYTES = 64 * 1024
 MOST_ELEMENTS = 4096
-UNKNOWN = "unknown"  # which request it is, where that has not come
+UNKNOWN = "unknown"  # the name of a request whose header has not arrived
 _KEY_AND_VERSION = Struct(">HH")
 
 
 class Routes(dict[int, Route]):
-    """The routes that were asked for, by api key and version, each made when it first is."""
+    """Routes by api key and version, each made on first use."""
 
     def __init__(
         self,
         encoder_of: Callable[[Api, int], frame.ResponseEncoder] = frame.response_encoder,
         handle_of: Callable[[Api, Handle], Handle] = lambda _, handle: handle,
     ) -> None:
-        """Have responses encoded, and requests handled, by what these return. Who changes that clears the routes."""
+        """Encode responses and handle requests by what these return. After a change of either, clear the routes."""
         super().__init__()
         self.encoder_of = encoder_of
         self.handle_of = handle_of
@@ -78,9 +78,9 @@ _routes = Routes()
 def dispatch(
     session: Session, view: memoryview, position: int, end: int, routes: Routes = _routes
 ) -> Answer | Streamed | Later | None:
-    """Serve the request in view[position:end]; None where no answer is due. Raises WireError and ClosesConnection.
+    """Serve the request in view[position:end]; None if no answer is due. Raises WireError and ClosesConnection.
 
-    What stands after a request that was understood is passed over, as in Kafka: clients send such bytes.
+    Bytes after a complete request are ignored, as in Kafka: some clients send them.
     """
     key_version, correlation_id, client_id, body = frame.read_request_header(view, position, end)
     route = routes.get(key_version)
@@ -101,7 +101,7 @@ def dispatch(
     response = gate(session, route, request)
     if type(response) is route.response:
         encoded = route.encode(correlation_id, response)
-        # Most are small: what `answer_of` would say of them costs as much as a call.
+        # Most are small. Calling `answer_of` for them would cost as much as the checks.
         return (
             encoded if encoded[1] <= AT_ONCE_BYTES and len(encoded[0]) <= MOST_PARTS else answer_of(encoded)
         )
@@ -121,16 +121,16 @@ def dispatch(
 
 
 def gate(session: Session, route: Route, request: Any) -> Any:
-    """Have a request answered, in a form of `tidelog.broker.answers`. Event loop.
+    """Answer a request, in a form of `tidelog.broker.answers`. Event loop.
 
-    Every request comes by here, once, after it was decoded, wherever that was; and no handler is called elsewhere. Its
+    Every decoded request passes through here once, wherever it was decoded, and handlers are called nowhere else. The
     version is one that is served.
     """
     return route.handle(session, request, route.version)
 
 
 def name_of(view: memoryview, position: int, end: int) -> str:
-    """Return the API and version that the request in view[position:end] asks for, for a line in the log."""
+    """Return the API and version of the request in view[position:end], for the log."""
     if end - position < _KEY_AND_VERSION.size:
         return UNKNOWN
     key, version = _KEY_AND_VERSION.unpack_from(view, position)
@@ -138,14 +138,14 @@ def name_of(view: memoryview, position: int, end: int) -> str:
 
 
 def _encoded(_correlation_id: int, answer: Answer | Streamed) -> Answer | Streamed:
-    """Return an answer that was made in steps, which encode it."""
+    """Return an answer that is encoded already."""
     return answer
 
 
 def _decode_elsewhere(
     session: Session, route: Route, correlation_id: int, view: memoryview, position: int, end: int
 ) -> Later:
-    """Serve a request that takes long to decode: that is done on a reader thread."""
+    """Serve a request that takes long to decode: on a reader thread."""
 
     answer = _answer_elsewhere(session, route, view, position, end)
     encode = partial(route.answer, correlation_id)
@@ -158,7 +158,7 @@ def _decode_elsewhere(
 async def _answer_elsewhere(session: Session, route: Route, view: memoryview, position: int, end: int) -> Any:
     await reader(LONG if end - position > MOST_REQUEST_BYTES else SHORT)
     request, _ = route.read(view, position, end)
-    del view  # The answer may take long, and the connection takes its buffer back.
+    del view  # the answer may take long, and the connection reuses its buffer
     if route.keep is not None:
         request = route.keep(request, route.version)
     await loop()
@@ -166,7 +166,7 @@ async def _answer_elsewhere(session: Session, route: Route, view: memoryview, po
 
 
 def _find_route(key_version: int, routes: Routes = _routes) -> Route:
-    """Return the route of a version that is served, made when it is first asked for. Raises WireError."""
+    """Return the route of a version, made on first use. Raises WireError if the version is not served."""
     key, version = key_version >> 16, key_version & 0xFFFF
     api, served = APIS.get(key), SERVED.get(key)
     if api is None or served is None:
@@ -186,7 +186,7 @@ def _find_route(key_version: int, routes: Routes = _routes) -> Route:
 
 
 def _unsupported_api_versions(api: Api, routes: Routes) -> Route:
-    """Return the route of a version of ApiVersions that is not served: whatever it says, it gets the table."""
+    """Return the route of a version of ApiVersions that is not served: any request gets the table of versions."""
     encode = routes.encoder_of(api, 0)
     return _route(
         api, 0, UNSUPPORTED_API_VERSIONS, lambda _view, _position, end, _most=0: (None, end), encode, False

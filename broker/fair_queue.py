@@ -1,7 +1,7 @@
 """A queue whose owners take turns.
 
-An owner's work is done in the order in which it came, one piece at a time. Owners whose last piece used up its whole
-time stand behind those whose did not. The queue has no lock: its user holds one.
+The work of one owner is done in its order, one piece at a time. Owners whose last piece used its whole time slice come
+after owners whose last piece did not. The queue has no lock: its user holds one.
 """
 
 from collections import deque
@@ -15,28 +15,28 @@ class FairQueue(Generic[T]):
     """Work of type `T` of any number of owners."""
 
     def __init__(self) -> None:
-        self._work: dict[Hashable, deque[T]] = {}  # of owners that have some, or have some under way
-        # Owners that have work and none under way: those that came lately, and those that have had a long turn.
+        self._work: dict[Hashable, deque[T]] = {}  # of owners with work, or with work in progress
+        # Owners with work and none in progress: recent ones, and those that used a whole slice.
         self._fresh: deque[Hashable] = deque()
         self._spent: deque[Hashable] = deque()
         self._is_turn_of_spent = False
 
     def __len__(self) -> int:
-        """Return how many pieces wait."""
+        """Return the number of waiting pieces."""
         return sum(map(len, self._work.values()))
 
     @property
     def owners(self) -> int:
-        """Return how many have work that waits or is under way."""
+        """Return the number of owners whose work waits or is in progress."""
         return len(self._work)
 
     def __iter__(self) -> Iterator[T]:
-        """Yield what waits, in no order."""
+        """Yield the waiting pieces, in no order."""
         for pieces in self._work.values():
             yield from pieces
 
     def put(self, owner: Hashable, piece: T) -> None:
-        """Add work behind what its owner has already."""
+        """Add a piece after the others of its owner."""
         pieces = self._work.get(owner)
         if pieces is None:
             self._work[owner] = deque((piece,))
@@ -45,7 +45,7 @@ class FairQueue(Generic[T]):
             pieces.append(piece)
 
     def take(self) -> tuple[Hashable, T] | None:
-        """Return whose turn it is and the next of its work, or None; tell `done` when that is done."""
+        """Return the next owner and its piece, or None; call `done` after the piece is done."""
         first, second = self._fresh, self._spent
         if self._is_turn_of_spent:
             first, second = second, first
@@ -57,7 +57,7 @@ class FairQueue(Generic[T]):
         return owner, self._work[owner].popleft()
 
     def done(self, owner: Hashable, rest: T | None = None) -> None:
-        """Let an owner have further turns; with `rest` it begins with what is left of the work it had."""
+        """Give an owner further turns; `rest` is the remainder of its piece, and comes first."""
         pieces = self._work[owner]
         if rest is not None:
             pieces.appendleft(rest)

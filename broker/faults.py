@@ -1,7 +1,7 @@
-"""Faults on demand: which requests are to go wrong and how, and which have.
+"""Fault injection: which requests go wrong and how, and a log of those that did.
 
-`dispatch` has each request handled by what `handle_of` returns. Where no fault is set for an API that is its handler
-itself, so a broker without faults pays nothing for them. Event loop only. A delay goes by the broker's clock.
+`dispatch` handles each request by what `handle_of` returns: for an API without faults, the handler itself. So faults
+cost nothing where none is set. Event loop only. Delays go by the broker's clock.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ FETCH, METADATA = 1, 3
 COORDINATED = ("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
                "ConsumerGroupHeartbeat", "DescribeGroups", "ConsumerGroupDescribe", "OffsetDelete",
                "DeleteGroups")  # fmt: skip
-# The requests that name topics, and those of them that name no partitions.
+# The APIs whose requests name topics, and those that name no partitions.
 _BY_TOPIC = frozenset(
     {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "CreateTopics", "DeleteTopics", "DeleteRecords",
      "OffsetForLeaderEpoch", "CreatePartitions", "DescribeProducers", "OffsetDelete", "DescribeTopicPartitions"}
@@ -47,33 +47,33 @@ _OF_SESSIONS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-# What an option of a fault may do beside the error.
+# The options with an effect, besides `error`.
 _EFFECTS = ("delay_ms", "drop", "truncate", "throttle_ms", "unanswered")
-# So many of the latest faults that were applied are remembered.
+# The number of applied faults that are remembered.
 SEEN_MAX = 10_000
-ASKED_FOR = "a fault that was asked for"
+INJECTED = "injected fault"
 
 
 class BadFault(ValueError):
-    """A fault that cannot be set; the message says why, and what can be."""
+    """An invalid fault; the message says why, and what is valid."""
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One fault that was set."""
+    """One fault."""
 
     number: int
     apis: frozenset[int]
     topic: str | None
     options: FaultOptions
     error: ErrorCode
-    times: int | None  # how often it will still be applied; None without end
+    times: int | None  # how often it is still applied; None for always
     probability: float
     random: Random
-    peers: set[str] | None  # the connections that it is for, each once; None for any
+    peers: set[str] | None  # the connections that it affects, once each; None for any
 
     def is_for_client(self, session: Session, request: Any) -> bool:
-        """Return whether it is for a request, as far as the client and the group tell."""
+        """Return whether a request has the fault's client id, connection and group."""
         client_id, group = self.options.get("client_id"), self.options.get("group")
         return (
             (client_id is None or client_id == session.client_id)
@@ -82,19 +82,19 @@ class Fault:
         )
 
     def is_for_partition(self, element: Any) -> bool:
-        """Return whether it is for an entry of a request or response that stands for a partition."""
+        """Return whether an entry of a request or response has the fault's partition."""
         partition = self.options.get("partition")
         return partition is None or _index(element) == partition
 
     def description(self) -> dict[str, Any]:
-        """Return its number, and its options as they were set."""
+        """Return its number and its options, as they were set."""
         error = self.error.name if self.error else None
         said = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
         return {name: value for name, value in said.items() if value not in (None, "", 0)}
 
 
 class Faults:
-    """The faults of one broker, in the order in which they were set, and the log of those that were applied."""
+    """The faults of one broker, in the order in which they were set, and a log of the applied ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers) -> None:
         """Begin with none; `changed` is called when `handle_of` or `encoder_of` would return something else."""
@@ -104,7 +104,7 @@ class Faults:
         self._faults: list[Fault] = []
         self._last_number = 0
         self._waits: set[_Wait] = set()
-        self._releases = 0  # how often all that waited was released
+        self._releases = 0  # how often all waiting requests were released
         self.seen: deque[dict[str, Any]] = deque(maxlen=SEEN_MAX)
         self.changed: Callable[[], None] = lambda: None
 
@@ -121,7 +121,7 @@ class Faults:
         peers: set[str] | None = None,
         **options: Unpack[FaultOptions],
     ) -> int:
-        """Set a fault, and return its number. `times` None is until it is cleared. Raises BadFault."""
+        """Set a fault, and return its number. With `times` None it stays until it is cleared. Raises BadFault."""
         apis = [_api(name) for name in ([api] if isinstance(api, str) else api)]
         if not apis:
             raise BadFault("name an API, or several")
@@ -139,7 +139,7 @@ class Faults:
         return fault.number
 
     def clear(self, number: int | None = None) -> None:
-        """Remove one fault, or all of them, a full disk too. Requests that the latter hold up go on."""
+        """Remove one fault, or all of them. The latter also frees a full disk, and releases delayed requests."""
         self._faults = [fault for fault in self._faults if number is not None and fault.number != number]
         self.changed()
         if number is None:
@@ -151,11 +151,11 @@ class Faults:
     # -- applying them -------------------------------------------------------------------------------------------
 
     def handle_of(self, api: Api, handle: Handle) -> Handle:
-        """Return what handles the requests to an API."""
+        """Return the function that handles the requests of an API."""
         return partial(self._handle, api, handle) if self._of(api) else handle
 
     def encoder_of(self, api: Api, encode: frame.ResponseEncoder) -> frame.ResponseEncoder:
-        """Return what encodes the responses of an API."""
+        """Return the function that encodes the responses of an API."""
         truncates = any(fault.options.get("truncate") for fault in self._of(api))
         return partial(_encode, encode) if truncates else encode
 
@@ -163,12 +163,13 @@ class Faults:
         return [fault for fault in self._faults if api.key in fault.apis]
 
     def _handle(self, api: Api, handle: Handle, session: Session, request: Any, version: int) -> Any:
-        """Handle a request, or apply the first fault that is for it."""
+        """Handle a request, or apply the first fault that matches it."""
         for fault in self._of(api):
             if not fault.is_for_client(session, request):
                 continue
             if api.key == FETCH and request.session_epoch > 0 and (fault.topic is not None or fault.error):
-                # It does not name all that it asks for. Without its session the client asks again, for everything.
+                # An incremental request does not name all its partitions. Without its session the client sends a full
+                # request.
                 return refusal(api, version, request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             faulty = _Faulty(fault, api, handle, session, version)
             if not faulty.names_any(request):
@@ -180,7 +181,7 @@ class Faults:
         return handle(session, request, version)
 
     def _count(self, fault: Fault, api: Api, session: Session, version: int) -> None:
-        """Log that a fault is applied, and remove it if that was the last time."""
+        """Log that a fault is applied, and remove it after the last time."""
         about = {"api": api.name, "version": version, "client_id": session.client_id}
         self.seen.append({**fault.description(), **about, "at_ms": self._clock.now_ms()})
         if fault.peers is not None:
@@ -197,25 +198,25 @@ class Faults:
             await self._wait(delay_ms)
         drop = options.get("drop")
         if drop == "before":
-            raise ClosesConnection(f"{ASKED_FOR}: the connection is dropped before anything is done")
+            raise ClosesConnection(f"{INJECTED}: the connection is dropped before anything is done")
         response = await faulty.response(request)
         if drop:
-            raise ClosesConnection(f"{ASKED_FOR}: the connection is dropped after all is done")
+            raise ClosesConnection(f"{INJECTED}: the connection is dropped after all is done")
         if response is None:
             return None
         if options.get("unanswered"):
             if releases == self._releases:
                 await self._wait()
-            raise ClosesConnection(f"{ASKED_FOR}: there is no answer")
+            raise ClosesConnection(f"{INJECTED}: there is no answer")
         if throttle_ms := options.get("throttle_ms"):
             response.throttle_time_ms = throttle_ms
         if options.get("truncate"):
-            await turn()  # dispatch encodes what is there at once, and takes no CutShort then
+            await turn()  # dispatch encodes an immediate response itself, and does not expect CutShort
             return _Cut(response)
         return response
 
     async def _wait(self, delay_ms: int | None = None) -> None:
-        """Wait for a time, or without end: until the client leaves, or the faults are over."""
+        """Wait for a time, or until the client leaves or all faults are cleared."""
         wait = _Wait(self._loop)
         self._waits.add(wait)
         timer = None if delay_ms is None else self._timers.call_later(delay_ms, wait.end)
@@ -228,7 +229,7 @@ class Faults:
 
 
 class _Wait(Later):
-    """Something to wait for that can be ended early."""
+    """A wait that can be ended early."""
 
     __slots__ = ("_is_over", "_loop")
 
@@ -238,19 +239,19 @@ class _Wait(Later):
         self._is_over = False
 
     def end(self) -> None:
-        """End it, in the next turn of the loop."""
+        """End the wait in the next turn of the loop."""
         if not self._is_over:
             self._is_over = True
             self._loop.call_soon(self.resolve, True)
 
     def hurry(self) -> bool:
-        """End it early."""
+        """End the wait early."""
         self.end()
         return True
 
 
 class _Faulty:
-    """A request to which a fault may be applied: which of its topics and partitions that is for, and its response."""
+    """A request that a fault may affect: which of its topics and partitions match, and its response."""
 
     def __init__(self, fault: Fault, api: Api, handle: Handle, session: Session, version: int) -> None:
         self._fault = fault
@@ -260,14 +261,14 @@ class _Faulty:
         self._version = version
 
     async def response(self, request: Any) -> Any:
-        """Return the response, with the error of the fault in it. What that is not for is carried out."""
+        """Return the response, with the fault's error for what matches. The rest of the request is carried out."""
         error, api, version = self._fault.error, self._api, self._version
         if not error:
             return await self._carry_out(request)
         if getattr(request, "acks", None) == 0:
-            raise ClosesConnection(f"{ASKED_FOR}: {error.name}, and no answer to say it in")
+            raise ClosesConnection(f"{INJECTED}: {error.name}, and no answer to say it in")
         if api.key in (FETCH, METADATA) and error not in _OF_SESSIONS:
-            # Nothing is changed by these: their partitions are spoilt in the response.
+            # These change nothing, so the error is put into their response.
             if api.key == FETCH:
                 request.max_wait_ms = 0
             return self._spoilt(await self._carry_out(request))
@@ -281,7 +282,7 @@ class _Faulty:
         return await maybe_await(self._handle(self._session, request, self._version))
 
     def names_any(self, request: Any) -> bool:
-        """Return whether a request names anything that the fault is for; one without topics asks for all."""
+        """Return whether a request names a matching topic or partition; one without topics asks for all."""
         if self._fault.topic is None:
             return True
         topics = _listed(request)
@@ -305,7 +306,7 @@ class _Faulty:
         return bool(name == self._fault.topic)
 
     def _split(self, request: Any) -> tuple[Any, Any]:
-        """Return the part of a request that the fault is for, and the rest."""
+        """Return the part of a request that matches, and the rest."""
         hit: list[Any] = []
         rest: list[Any] = []
         for topic in _listed(request):
@@ -323,7 +324,7 @@ class _Faulty:
         return _with_list(request, hit), _with_list(request, rest)
 
     def _spoilt(self, response: Any) -> Any:
-        """Return a response of Fetch or Metadata with the error in it."""
+        """Return a response of Fetch or Metadata, with the error for what matches."""
         code = int(self._fault.error)
         for topic in response.responses if self._api.key == FETCH else response.topics:
             if not self._is_topic(topic):
@@ -341,7 +342,7 @@ class _Faulty:
 
 
 def _check(apis: Sequence[Api], topic: str | None, error: ErrorCode, options: FaultOptions) -> None:
-    """Raise BadFault for options that do not fit together, or do not fit an API."""
+    """Raise BadFault for options that contradict one another, or do not apply to an API."""
     drop, partition = options.get("drop", ""), options.get("partition")
     if drop not in ("", "before", "after"):
         raise BadFault(f"drop is 'before' or 'after', not {drop!r}")
@@ -363,7 +364,7 @@ def _check(apis: Sequence[Api], topic: str | None, error: ErrorCode, options: Fa
 
 
 def _api(name: Any) -> Api:
-    """Return the API of a name, as in `produce`, `list_offsets` or `ListOffsets`."""
+    """Return an API by its name, as in `produce`, `list_offsets` or `ListOffsets`."""
     if not isinstance(name, str):
         raise BadFault(f"the name of an API cannot be {name!r}")
     names = {APIS[key].name.lower(): APIS[key] for key in SERVED}
@@ -395,7 +396,7 @@ def _groups(request: Any) -> Iterable[str]:
 
 
 def _index(element: Any) -> int:
-    """Return the number of a partition, however it is listed."""
+    """Return the partition's number in an entry of any form."""
     if isinstance(element, int):
         return element
     names = ("index", "partition_index", "partition")
@@ -416,7 +417,7 @@ def _listed(message: Any) -> Sequence[Any]:
 
 
 def _with_list(message: Any, listed: list[Any]) -> Any:
-    """Return a copy of a message that lists only these."""
+    """Return a copy of a message with this list."""
     copied, name = copy(message), _list_name(message)
     if name is not None:
         setattr(copied, name, listed)
@@ -446,7 +447,7 @@ def _same_topic(one: Any, other: Any) -> bool:
 
 
 class _Cut:
-    """A response of which only the beginning is sent."""
+    """A response of which only the first half is sent."""
 
     def __init__(self, response: Any) -> None:
         self.response = response

@@ -1,16 +1,16 @@
-"""Fetch sessions (KIP-227): the broker keeps what a client fetches, and what it was sent last.
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, and what it was sent last.
 
-Each request then names only the partitions that are new or fetched from elsewhere, and each response holds only those
-that have changed. A request in a session is made into a list of partitions to look at, and what was found into a
-response. How records are read is the handler's. Event loop only.
+A request then names only partitions that are new or have another offset, and a response holds only those that changed.
+This module makes a request into a list of partitions to look at, and makes a response of what was found; the handler
+reads the records. Event loop only.
 
-A partition of a session is either in `changed`, to be looked at for the next response, or watched: its client has all
-there is, and an append to it is announced (`waiting.Watch`). So a poll costs what has changed, not what is fetched. No
-append announces that topics come and go, or that a log starts elsewhere; these are counted, and when a count has
-changed, all partitions are compared.
+A partition of a session is either in `changed`, to be looked at for the next response, or watched: its client has
+everything, and an append announces itself (`waiting.Watch`). So a poll costs what has changed, not what is fetched.
+Appends do not announce that topics come and go, or that a log starts elsewhere. These events are counted, and when a
+count has changed, all partitions are compared.
 
-As in Kafka, any client that knows its id may use a session. It outlives its connection, and ends when it is closed,
-when its last partition is forgotten, or when another session takes its place.
+As in Kafka, any client that knows a session's id may use it. A session outlives its connection. It ends when it is
+closed, when its last partition is forgotten, or when another session takes its place.
 """
 
 import secrets
@@ -39,63 +39,63 @@ from tidelog.storage.log_manager import LogManager
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
 LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
-CLOSED = -2  # the epoch of a session that has ended
-UNSENT = -1  # in place of an offset that was not sent to the client, or is to be sent again
-# About the memory of a session with the fetch that waits, of each of its partitions, and of each topic beside its name.
+CLOSED = -2  # the epoch of a closed session
+UNSENT = -1  # in place of an offset that was not sent, or must be sent again
+# About the memory of a session with its waiting fetch, of each of its partitions, and of each topic without its name.
 SESSION_BYTES = 3000
 PARTITION_BYTES = 700
 TOPIC_BYTES = 400
-# A session has no more: the loop goes through all of them when topics come and go.
+# The most partitions of a session: the event loop goes through all of them when topics come and go.
 PARTITIONS_MAX = 10_000
-# So many partitions of a response are looked through in a turn of the loop: 1 to 3 us each.
+# Partitions of a response that are processed in a turn of the loop: 1 to 3 us each.
 PARTITIONS_A_TURN = 500
 
-Key = str | bytes  # a topic's name, or its id
+Key = str | bytes  # a topic's name or id
 
 
 @dataclass(slots=True, eq=False)
 class CachedPartition:
-    """One partition of a session: what its client fetches, and the offsets that it was sent last. A `waiting.Watch`."""
+    """One partition of a session: what its client fetches, and the offsets it was sent last. A `waiting.Watch`."""
 
     session: "FetchSession"
     key: Key
     want: FetchPartition
     partition: Partition | None = None  # while it is watched
-    base_bytes: int = 0  # how far that had grown when the watch began
+    base_bytes: int = 0  # `grown_bytes` when the watch began
     high_watermark: int = UNSENT
     last_stable_offset: int = UNSENT
     log_start_offset: int = UNSENT
 
     def watch(self, partition: Partition, parked: Parked) -> None:
-        """Have appends to it announced."""
+        """Watch the partition for appends."""
         self.partition = partition
         self.base_bytes = partition.waiters.grown_bytes
         partition.waiters.watch(parked, self.session, self)
 
     def look(self) -> None:
-        """Have it looked at for the next answer."""
+        """Look at the partition for the next response."""
         if self.partition is not None:
             self.partition.waiters.unwatch(self.session)
             self.partition = None
         self.session.changed[self] = None
 
     def grew(self, place: Waiters) -> FetchWaiter | None:
-        """Have it looked at, as it has grown; return the fetch that waits, if that has enough now."""
+        """Look at the partition, which has grown; return the waiting fetch if it has enough now."""
         waiter = self.released()
         size_bytes = place.grown_bytes - self.base_bytes
         return waiter if waiter is not None and waiter.grew(place, size_bytes) else None
 
     def released(self) -> FetchWaiter | None:
-        """Have it looked at; return the fetch that waits."""
+        """Look at the partition; return the waiting fetch."""
         self.partition = None
         self.session.changed[self] = None
         self.session.growths += 1
         return self.session.waiter
 
     def update(self, answer: PartitionData) -> bool:
-        """Note what is sent now; return whether any of it is new to the client."""
+        """Note what is sent; return whether any of it is new to the client."""
         if answer.error_code:
-            self.high_watermark = UNSENT  # so that the end of the error is sent
+            self.high_watermark = UNSENT  # so that the end of the error is sent, too
             return True
         sent = self.high_watermark, self.last_stable_offset, self.log_start_offset
         offsets = answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
@@ -105,24 +105,24 @@ class CachedPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """What one client fetches. It owns the bytes that it holds: `address` is that of the client that began it."""
+    """What one client fetches. Its memory is charged to `address`, that of the client that opened it."""
 
     id: int
     address: str
     by_id: bool
     created_ms: int
     used_ms: int
-    epoch: int = FIRST_EPOCH + 1  # that its client has to send next
+    epoch: int = FIRST_EPOCH + 1  # that the client must send next
     isolation_level: int = 0
     topics: dict[Key, dict[int, CachedPartition]] = field(default_factory=dict)
-    topic_bytes: int = 0  # what these take beside their partitions
+    topic_bytes: int = 0  # without their partitions
     size: int = 0  # partitions
-    held_bytes: int = 0  # as they are counted
-    # To be looked at: a partition whose records were sent goes to the end, so that all get their turn.
+    held_bytes: int = 0  # as charged to the quota
+    # Partitions to look at. One whose records were sent moves to the end, so that all get their turn.
     changed: dict[CachedPartition, None] = field(default_factory=dict)
     growths: int = 0  # how often a watched partition has grown
-    waiter: FetchWaiter | None = None  # the fetch that waits
-    seen: tuple[int, int] | None = None  # `FetchSessions.numbers` when all were compared last
+    waiter: FetchWaiter | None = None  # the waiting fetch
+    seen: tuple[int, int] | None = None  # `FetchSessions.numbers` when all partitions were last compared
 
     def all(self) -> Iterator[CachedPartition]:
         """Yield each of its partitions."""
@@ -130,7 +130,7 @@ class FetchSession:
             yield from partitions.values()
 
     def want(self, key: Key, want: FetchPartition) -> None:
-        """Add a partition, or fetch from elsewhere in it."""
+        """Add a partition, or change what is fetched from it."""
         partitions = self.topics.get(key)
         if partitions is None:
             partitions = self.topics[key] = {}
@@ -156,7 +156,7 @@ class FetchSession:
         self.size -= 1
 
     def wanted(self) -> list[FetchTopic]:
-        """Return what is to be looked at, in its order: partitions of one topic that follow one another together."""
+        """Return the partitions to look at, in their order; successive ones of one topic are grouped."""
         topics: list[FetchTopic] = []
         last: Key | None = None
         for cached in self.changed:
@@ -188,28 +188,28 @@ class FetchSessions:
         self._topics = topics
         self._logs = logs
         self._parked = parked
-        self._sessions: dict[int, FetchSession] = {}  # the one that was used longest ago first
+        self._sessions: dict[int, FetchSession] = {}  # the least recently used first
 
     def __len__(self) -> int:
-        """Return how many are kept."""
+        """Return the number of sessions."""
         return len(self._sessions)
 
     @property
     def held_bytes(self) -> int:
-        """What they take in memory, as it is counted."""
+        """The memory of all sessions, as charged."""
         return self._quota.total_bytes
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """What differs when topics have come or gone, or a log starts elsewhere."""
+        """Counts that change when topics come or go, or when a log starts elsewhere."""
         return self._topics.changes, self._logs.shared.start_moves
 
     # What a request asks for.
 
     def resume(self, request: FetchRequest, by_id: bool) -> "FetchSession | ErrorCode":
-        """Bring a session up to date with an incremental request; return it, or why that cannot be done.
+        """Apply an incremental request to its session; return the session, or the error.
 
-        One that has no partitions any more is closed, and its request answered without a session.
+        A session without partitions is closed, and its request is answered without a session.
         """
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -222,16 +222,16 @@ class FetchSessions:
             has_room = self._update(session, request)
             if not session.size or not has_room:
                 self.close(session.id)
-                # Its client goes on with a full request, whose response has no session id.
+                # The client continues with a full request, whose response has no session id.
                 return ErrorCode.FETCH_SESSION_ID_NOT_FOUND if session.size else ErrorCode.NONE
         if session.waiter is not None:
-            session.waiter.hurry()  # An earlier request: its epoch is over.
+            session.waiter.hurry()  # an earlier request, whose epoch is over
             session.waiter = None
         session.epoch = session.epoch + 1 if session.epoch < LAST_EPOCH else 1
         session.used_ms = self._now_ms()
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        # Partitions that have grown, and have not announced it to all yet.
+        # Partitions that have grown, but have not announced it to all watches yet.
         for place in self._parked.growing:
             if (watch := place.unwatch(session)) is not None:
                 watch.released()
@@ -263,7 +263,7 @@ class FetchSessions:
         self._quota.add(session, more_bytes)
 
     def _compare(self, session: FetchSession, isolation_level: int) -> None:
-        """Find what has changed and was announced by no append."""
+        """Find changes that no append announces."""
         numbers = self.numbers
         for cached in session.all():
             partition = cached.partition
@@ -283,7 +283,7 @@ class FetchSessions:
     # Sessions that begin and end.
 
     def open(self, address: str, by_id: bool, topics: list[FetchTopic]) -> FetchSession | None:
-        """Begin a session, with no partitions yet; None if there is no room for these."""
+        """Open a session, without partitions yet; return None if there is no room for these."""
         size = sum(len(topic.partitions) for topic in topics)
         if not 0 < size <= PARTITIONS_MAX:
             return None
@@ -304,7 +304,7 @@ class FetchSessions:
                 return drawn
 
     def close(self, session_id: int) -> None:
-        """End a session, if there is one of that id."""
+        """Close a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
@@ -318,10 +318,10 @@ class FetchSessions:
             session.waiter = None
 
     def _make_room(self, session: FetchSession, size: int, size_bytes: int) -> bool:
-        """End other sessions until a new one of so many partitions has room; return whether it has.
+        """Close other sessions until a new one of this size has room; return whether it has.
 
         As in Kafka, the least recently used one goes first, if it was not used for a while. If there are too many
-        sessions, the smallest of those that are not new makes room for a larger one.
+        sessions, the smallest session that is not new makes room for a larger one.
         """
         while True:
             lacks_slot = len(self._sessions) >= self._slots
@@ -336,7 +336,7 @@ class FetchSessions:
             self.close(victim.id)
 
     def _unused(self, address: str, lacks_slot: bool, before_ms: int) -> FetchSession | None:
-        """Return the least recently used session of those whose end makes room for an address."""
+        """Return the least recently used session whose end makes room for an address, if it is not recent."""
         is_full = self._quota.is_full
         for each in self._sessions.values():
             if each.used_ms >= before_ms:
@@ -352,7 +352,7 @@ class FetchSessions:
     # Responses.
 
     def keep_changes(self, session: FetchSession, answers: list[FetchableTopicResponse]) -> Iterator[None]:
-        """Remove from a response what is not new to the client, in steps, until another request comes."""
+        """Remove from a response what is not new to the client, in steps. Stop if another request comes."""
         epoch, level, left = session.epoch, session.isolation_level, PARTITIONS_A_TURN
         kept_topics = []
         for topic in answers:
@@ -376,7 +376,7 @@ class FetchSessions:
     def _changes(
         self, session: FetchSession, cached: CachedPartition, answer: PartitionData, level: int
     ) -> bool:
-        """Return whether an answer is new to the client; watch its partition if the client has all of it."""
+        """Return whether an answer is new to the client; watch the partition if the client has everything."""
         is_new = cached.update(answer)
         if answer.records:
             session.changed.pop(cached, None)
@@ -398,7 +398,7 @@ def _bytes_of_topic(key: Key) -> int:
 
 
 class InSession:
-    """One request in a session: what is to be looked at for it, and what becomes of what was found."""
+    """One request in a session: which partitions to look at, and the response."""
 
     __slots__ = ("_epoch", "_growths", "_sessions", "news", "session", "size")
 
@@ -407,29 +407,29 @@ class InSession:
         self.session = session
         self._epoch = session.epoch
         self._growths = 0
-        self.news: Collection[object] = session.changed  # what is to be looked at now: as it changes
-        self.size = session.size  # how many partitions it waits for
+        self.news: Collection[object] = session.changed  # the partitions to look at, as they change
+        self.size = session.size  # the number of partitions that it waits for
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether one has changed that was not to be looked at."""
+        """Tell whether another partition has grown since `wanted`."""
         return self.session.growths != self._growths
 
     def wanted(self, request: FetchRequest) -> None:
-        """Put into a request what is to be looked at now."""
+        """Put the partitions to look at into a request."""
         session = self.session
         self._growths = session.growths
         request.topics = session.wanted() if session.changed else []
 
     def wait(self, waiter: FetchWaiter) -> None:
-        """Let a fetch be woken by watched partitions."""
+        """Let watched partitions wake a fetch."""
         if self._epoch == self.session.epoch:
             self.session.waiter = waiter
         else:
             waiter.hurry()
 
     def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Coro[FetchResponse]:
-        """Return the response: of what was found what is new."""
+        """Return the response: the part of `answers` that is new to the client."""
         session = self.session
         if self._epoch == session.epoch:
             session.waiter = None
@@ -451,7 +451,7 @@ class InSession:
 
 
 class Opening:
-    """A full request that asks for a session, which begins with its answer, as in Kafka."""
+    """A full request that asks for a session. The session begins with the answer, as in Kafka."""
 
     __slots__ = ("_address", "_by_id", "_request", "_seen", "_sessions")
 
@@ -467,13 +467,13 @@ class Opening:
         self._seen = sessions.numbers
 
     def wanted(self, request: FetchRequest) -> None:
-        """Leave a request as it is: all of it is to be looked at."""
+        """Leave a request as it is: everything is looked at."""
 
     def wait(self, waiter: FetchWaiter) -> None:
-        """Nothing is watched yet."""
+        """Do nothing: nothing is watched yet."""
 
     def answer(self, answers: list[FetchableTopicResponse]) -> FetchResponse | Coro[FetchResponse]:
-        """Return the response, all that was found, and keep a session if there is room."""
+        """Return the response with everything found, and open a session if there is room."""
         session = self._sessions.open(self._address, self._by_id, self._request.topics)
         if session is None:
             return FetchResponse(responses=answers)
@@ -496,7 +496,7 @@ class Opening:
 def _made(
     making: Iterator[None], response: Callable[[], FetchResponse]
 ) -> FetchResponse | Coro[FetchResponse]:
-    """Return a response once all of it is made: at once where that is little."""
+    """Return a response at once if making it is little work, else a coroutine."""
     for _ in making:
         return _made_in_turns(making, response)
     return response()

@@ -1,11 +1,11 @@
-"""Group commit: one thread that puts appended batches on disk, and hands back all their answers at once.
+"""Group commit: one thread syncs appended batches to disk, and returns all their answers at once.
 
-A produce that must be durable joins the queue and the event loop goes on; the thread takes whatever has
-gathered, flushes each log once, and returns the whole commit to the loop in one call. While one commit is on its
-way to the disk, the next one gathers: the slower the disk, the larger the commits.
+A produce that must be durable joins the queue, and the event loop goes on. The thread takes all that has gathered,
+flushes each log once, and returns the whole commit to the loop in one call. While one commit is on its way to the disk,
+the next one gathers: the slower the disk, the larger the commits.
 
-After a failed flush nothing of that log is acknowledged any more (the kernel may have dropped the dirty pages:
-a retry that succeeds proves nothing); see `Durability.flush`. Whatever else goes wrong, each commit is answered.
+After a failed flush nothing of that log is acknowledged any more: the kernel may have dropped the dirty pages, so a
+successful retry proves nothing (`Durability.flush`). Whatever else goes wrong, each commit is answered.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
 
-# What an answer that waits for the disk holds, for each of its partitions.
+# The memory of an answer that waits for the disk, for each of its partitions.
 ANSWER_BYTES = 512
 
-# From the logs that failed, and why, to the response that is due then.
+# Returns the response for logs that failed, each with its error.
 Failed = Callable[[dict[Log, StorageError]], Any]
 
 
@@ -34,7 +34,7 @@ class Commit(Later):
 
     __slots__ = ("failed", "logs", "outcome")
 
-    # What was appended may have to be taken back, whoever has left.
+    # an append that fails must be taken back, even if its client has left
     ends_with_client = False
 
     def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed, weight_bytes: int) -> None:
@@ -55,7 +55,7 @@ class Flusher:
         flush: Callable[[Collection[Log]], dict[Log, StorageError]],
         ended: Ended,
     ) -> None:
-        """Put logs on disk by `flush`."""
+        """Sync logs with `flush`."""
         self._loop = loop
         self._flush = flush
         self._ended = ended
@@ -65,7 +65,7 @@ class Flusher:
         self._wake = os.eventfd(0)
         self._signalled = False
         self._stopping = False
-        self._end: StorageError | None = None  # why the thread has ended, if it was not told to
+        self._end: StorageError | None = None  # why the thread has ended, other than by `stop`
         self._troubles = Troubles()
         self._thread = new_thread("flusher", self._run, self._has_ended)
 
@@ -76,12 +76,14 @@ class Flusher:
     def commit(
         self, logs: Sequence[Log], response: Any, failed: Failed, weight_bytes: int = ANSWER_BYTES
     ) -> Later:
-        """Answer `response` once the logs are on disk, or what `failed` returns if one is not. Event loop only."""
+        """Answer `response` once the logs are on disk, or the result of `failed` if one cannot be synced. Event loop
+        only.
+        """
         commit = Commit(logs, response, failed, weight_bytes)
         self._queue.append(commit)
         if not self._signalled:
-            # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
-            # and what the other connections send in the same turn belongs to this commit.
+            # Not now: the thread would only wait for the interpreter's lock until this turn of the loop is over, and
+            # what other connections send in the same turn belongs to this commit.
             self._signalled = True
             self._loop.call_soon(self._signal)
         return commit
@@ -106,9 +108,9 @@ class Flusher:
 
     def _run(self) -> None:
         while True:
-            os.read(self._wake, 8)  # and not `eventfd_read`, which any signal that comes to this thread ends
+            os.read(self._wake, 8)  # not `eventfd_read`, which any signal to this thread interrupts
             self._signalled = False
-            # Copy, then delete as many: both are atomic under the GIL, and an append in between stays queued.
+            # Copy, then delete as many: both are atomic under the GIL, and a commit appended in between stays queued.
             self._under_way = commits = self._queue[:]
             del self._queue[: len(commits)]
             if commits:
@@ -121,12 +123,12 @@ class Flusher:
                 self._loop.call_soon_threadsafe(self._complete, commits, failures)
                 self._under_way = []
                 del failures
-            del commits  # An idle thread must not hold on to logs, whose files stay as long as they do.
+            del commits  # an idle thread must not refer to logs, whose files stay open as long as they do
             if self._stopping and not self._queue:
                 return
 
     def _failed(self, commits: list[Commit], fault: Exception) -> dict[Log, StorageError]:
-        """Fail all logs of a commit: nobody knows which of them are on disk."""
+        """Fail all logs of a commit: it is unknown which of them are on disk."""
         if self._troubles.begin("flush", repr(fault)):
             _log.error("flush ended by a fault: answered as failed", exc_info=fault)
         error = StorageError(f"the flush was ended by {fault!r}; try again, and look into the broker's log")
@@ -137,7 +139,7 @@ class Flusher:
             _log.info("flush works again")
 
     def _complete(self, commits: list[Commit], failures: dict[Log, StorageError]) -> None:
-        """Hand back a whole commit: every answer first, then each connection once."""
+        """Set every answer of a commit first, then notify each connection once."""
         connections: dict[Callable[[], None], None] = {}
         for commit in commits:
             has_failed = failures and any(log in failures for log in commit.logs)
@@ -148,7 +150,7 @@ class Flusher:
                 commit.response = kept(fault)
             if commit.ready is not None:
                 connections[commit.ready] = None
-                commit.ready = None  # as `Later.resolve` does
+                commit.ready = None  # as in `Later.resolve`
         for answer_connection in connections:
             try:
                 answer_connection()
@@ -156,7 +158,7 @@ class Flusher:
                 _log.exception("answers of a commit not sent to one of %d connections", len(connections))
 
     def _has_ended(self, why: str) -> None:
-        """Have everything answered that waits, and that comes: nothing will be on disk any more."""
+        """Answer everything that waits or comes with an error: nothing reaches the disk any more."""
         self._end = StorageError(f"{why}; the broker stops")
         self._loop.call_soon_threadsafe(self._refuse)
         self._ended(why)

@@ -1,8 +1,8 @@
-"""A partition's folder that lies elsewhere becomes a partition of a topic, in a data folder that no broker has open.
+"""Imports a partition's folder into a data folder that no broker has open.
 
-Owns what may be imported where, and the order: the copy is made and put on disk beside, then renamed, and the folder is
-opened and closed as a broker would, which adopts what it finds (`Topics.open`). So a kill leaves nothing or all. Where
-the topic is to have options it is in the catalogue before, empty until the rename.
+The copy is written and synced beside its target, then renamed. Then the folder is opened and closed as a broker would
+do it, which adopts the partition (`Topics.open`). So a kill leaves either nothing or all of it. If the topic gets
+options, it is in the catalogue before the rename, still empty.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tidelog.storage.log_manager import LogManager
 
 
 class Expired(NamedTuple):
-    """What retention takes of a log as soon as a broker looks."""
+    """What retention will delete as soon as a broker looks."""
 
     segments: int
     end_offset: int
@@ -33,7 +33,7 @@ class Expired(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What was imported, what was left, and what retention makes of it."""
+    """What was imported, which files were not, and what retention will delete of it."""
 
     staged: Staged
     partitions: int
@@ -46,7 +46,7 @@ class Imported(NamedTuple):
 def import_partition(
     config: BrokerConfig, clock: Clock, source: Path, topic: str, partition: int, options: Mapping[str, str]
 ) -> Imported:
-    """Import a folder. StorageError, ConfigError, CatalogError, OSError; then nothing was imported."""
+    """Import a folder. StorageError, ConfigError, CatalogError or OSError mean that nothing was imported."""
     if problem := _problem(topic, partition):
         raise StorageError(problem)
     if files.status(source) is None:
@@ -78,7 +78,7 @@ def _problem(topic: str, partition: int) -> str | None:
 
 
 def _refuse_open(source: Path) -> None:
-    """Refuse the folder of a partition that a broker is writing, by whatever path it is named."""
+    """Raise DataDirLocked for a folder that a broker has open, by whatever path it is named."""
     if files.is_locked(files.real(source).parent / layout.LOCK):
         raise DataDirLocked(f"{source}: a broker has this log open; stop it first")
 
@@ -120,28 +120,28 @@ def _import(
     finally:
         loop.close()
     log, served = logs.logs[key], topics.by_name[name]
-    # What has expired stays for a while, as its last append is now.
+    # Records that are too old are kept for a check interval after their append, which is the import.
     looked_ms = clock.now_ms() + config.log_retention_check_interval_ms
     expired = _expired(log, looked_ms)
     has_transactions = any(segment.summary.transactional for segment in log.segments)
     imported = Imported(staged, len(served.partitions), foreign, log.config, expired, has_transactions)
     if not logs.close():
         raise StorageError(
-            f"{logs.directory}: the disk did not take all of it; start the broker, and see its log"
+            f"{logs.directory}: not everything could be written to disk; start the broker, and see its log"
         )
     return imported
 
 
 def _record(catalog: Catalog, name: str, options: dict[str, str]) -> TopicRecord | None:
-    """Return the topic, if it is there; StorageError where it cannot be made, or has other options."""
+    """Return the topic if it exists; StorageError if it cannot be created, or exists with other options."""
     if name in catalog.deletions():
         raise StorageError(
-            f"topic {name}: is deleted, and not all of it is removed; start and stop the broker first"
+            f"topic {name}: was deleted, but some of its files remain; start and stop the broker first"
         )
     for record in catalog.topics():
         if record.name == name:
             if options and options != record.options:
-                raise StorageError(f"topic {name}: is there, and has its options; leave --option out")
+                raise StorageError(f"topic {name}: exists with other options; leave --option out")
             return record
         if metric_name(record.name) == metric_name(name):
             raise StorageError(str(TopicNamesCollide(name, record.name)))
@@ -149,7 +149,7 @@ def _record(catalog: Catalog, name: str, options: dict[str, str]) -> TopicRecord
 
 
 def _expired(log: Log, now_ms: int) -> Expired | None:
-    """Return what retention would take of a log at a time."""
+    """Return what retention would delete at that time."""
     count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
     if not count:
         return None

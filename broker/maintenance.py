@@ -1,14 +1,14 @@
-"""The maintenance thread: everything slow that changes the structure of the data folder.
+"""The maintenance thread: all slow work that changes the structure of the data folder.
 
 It creates and deletes topics, rolls idle segments, enforces retention and writes checkpoints, one step after another,
-so that these never race. The event loop submits a job and gets a `Later`; it never waits.
+so these never race. The event loop submits a job and gets a `Later`; it never waits.
 
 A job is a coroutine that awaits its turn before each of its steps (`broker/work.py`). It has the thread for a slice of
-time; what is left of it then waits until others had theirs, short jobs first (`FairQueue`). There is a queue each for
-what a client asked for in so many words, what can wait (topics created on first use, or many), what consumer groups
-have to work out, what other threads call and wait for, and periodic jobs; the queues take turns. Where nobody waits for
-the answer of a job any more, or the broker stops, `await step()` raises Stopping: the job makes no further step, and
-says so in its answer. A stop leaves periodic jobs where they are.
+time, then waits until the others had their turn, short jobs first (`FairQueue`). There are queues for what a client
+asked for explicitly, for what can wait (topics created on first use, or many of them), for the work of consumer groups,
+for calls of other threads, and for periodic jobs. The queues take turns. If the broker stops, or nobody waits for a job
+any more, `await step()` raises Stopping: the job makes no further step, and its answer says so. A stop abandons
+periodic jobs.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A job has the thread for that long; where many wait so much shorter that each of them has a turn in ROUND_S, in twice
-# that while others go on with theirs. But one step is made in any case.
+# The slice of a job. If many jobs wait, slices are so much shorter that each job has a turn in ROUND_S, or in twice
+# that while other queues have work. A job always makes one step.
 SLICE_S = 0.02
 ROUND_S = 0.5
-# A job that is due again at once must not keep the thread from everything else.
+# A job that is due again at once must leave time for everything else.
 SHORTEST_WAIT_S = 0.01
-# The longest that a condition can be told to wait is less than an option may say.
+# The longest wait of a condition: options may ask for more than the system accepts.
 LONGEST_WAIT_S = 3600.0
 
 
 class Periodic:
-    """A job that is done again and again: it returns in how many seconds it is due again, at most `interval_s`."""
+    """A job that runs repeatedly: it returns in how many seconds it is due again, at most `interval_s`."""
 
     __slots__ = ("_clock", "_due_ms", "_interval_ms", "_run", "_troubles", "is_under_way", "name")
 
@@ -54,7 +54,7 @@ class Periodic:
     ) -> None:
         self.name = name
         self._clock = clock
-        # Whole numbers, as the clock has them: seconds added up may come to a trifle more than the clock ever shows.
+        # Integers, as the clock has them: a sum of seconds may be a little more than the clock ever shows.
         self._interval_ms = _ms(max(interval_s, SHORTEST_WAIT_S))
         self._run = run
         self._due_ms = clock.monotonic_ms() + _ms(interval_s)
@@ -62,11 +62,11 @@ class Periodic:
         self.is_under_way = False
 
     def wait_s(self) -> float:
-        """Return how long it is until the job is due; 0 or less when it is."""
+        """Return the seconds until the job is due; 0 or less if it is."""
         return (self._due_ms - self._clock.monotonic_ms()) / 1000
 
     def hasten(self, wait_s: float) -> None:
-        """Begin a round in that time, if not before."""
+        """Begin a round within `wait_s`."""
         self._due_ms = min(self._due_ms, self._clock.monotonic_ms() + _ms(wait_s))
 
     def begin(self) -> Coro[float | None]:
@@ -76,7 +76,7 @@ class Periodic:
         return self._run()
 
     def end(self, outcome: Any) -> None:
-        """Take note of what a round has returned, or failed with: the next one may succeed."""
+        """Record the result or the exception of a round. After an exception, the next round tries again."""
         self.is_under_way = False
         if isinstance(outcome, Exception):
             if self._troubles.begin(self.name, repr(outcome)):
@@ -99,11 +99,11 @@ def _ms(span_s: float) -> int:
 
 
 class Job(Later):
-    """A coroutine on the maintenance thread; it comes to what that returns."""
+    """A coroutine on the maintenance thread; its response is the coroutine's result."""
 
     __slots__ = ("_awaits", "_coroutine", "_held", "is_cancelled")
 
-    # Whether a stop ends it at its next step, and it is answered.
+    # Whether a stop of the broker ends it at its next step, and answers it.
     ends_with_broker = True
 
     def __init__(self, coroutine: Coro[Any], held: Hold | None = None) -> None:
@@ -114,7 +114,7 @@ class Job(Later):
         self.is_cancelled = False
 
     def go_on(self, until_s: float, is_stopping: Callable[[], bool]) -> None:
-        """Make steps, in real time up to `until_s`, but one at least. StopIteration at the end."""
+        """Make steps until `until_s` in real time, but at least one. StopIteration at the end."""
         while True:
             is_ending = self.is_cancelled or (self.ends_with_broker and is_stopping())
             if is_ending and self._awaits is STEP:
@@ -125,7 +125,7 @@ class Job(Later):
                 return
 
     def hand_over(self, loop: asyncio.AbstractEventLoop, outcome: Any) -> None:
-        """Hand over what the coroutine returned, or the exception that ended it. The maintenance thread."""
+        """Pass the result, or the exception that ended the coroutine, to the event loop. Maintenance thread."""
         loop.call_soon_threadsafe(self.resolve, outcome)
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Job(Later):
         self.is_cancelled = True
 
     def resolve(self, response: Any) -> None:
-        """Hand over what the coroutine returned."""
+        """Return the charge, and set the response."""
         if self._held is not None:
             self._held.give_back()
         super().resolve(response)
@@ -148,7 +148,7 @@ class _Round(Job):
 
     __slots__ = ("_periodic",)
 
-    ends_with_broker = False  # it is left to the closing of the logs
+    ends_with_broker = False  # closing the logs does what is left
 
     def __init__(self, periodic: Periodic) -> None:
         super().__init__(periodic.begin())
@@ -159,7 +159,7 @@ class _Round(Job):
 
 
 class _Call(Job):
-    """A function that another thread waits for, while a stop may hold the event loop."""
+    """A function that another thread waits for, even while a stop blocks the event loop."""
 
     __slots__ = ("future",)
 
@@ -187,13 +187,13 @@ class Maintenance:
     ) -> None:
         self._loop = loop
         self._periodic = periodic
-        # However many of one kind there are, they keep the others waiting no longer than one does.
+        # Many jobs of one kind delay the others no longer than one.
         self._asked: FairQueue[Job] = FairQueue()
         self._waiting: FairQueue[Job] = FairQueue()
         self._of_groups: FairQueue[Job] = FairQueue()
         self._called: FairQueue[Job] = FairQueue()
         self._rounds: FairQueue[Job] = FairQueue()
-        # In the order in which they have a turn next.
+        # In the order of their next turns.
         self._queues = [self._asked, self._waiting, self._of_groups, self._called, self._rounds]
         self._changed = threading.Condition()
         self._drops = False
@@ -215,10 +215,9 @@ class Maintenance:
         can_wait: bool = False,
         for_group: bool = False,
     ) -> Later:
-        """Run a coroutine on the thread, as it is its owner's turn, however much can wait. Event loop only.
+        """Run a coroutine on the thread when its owner's turn has come. Event loop only.
 
-        The `Later` gets what it returns, or the exception that ended it. Until then its client is charged with what is
-        `held`.
+        The `Later` gets the result, or the exception that ended it. The charge `held` is returned then.
         """
         job = Job(coroutine, held)
         if not self._put(
@@ -228,9 +227,9 @@ class Maintenance:
         return job
 
     def call(self, function: Callable[[], T]) -> T:
-        """Return what a short function returns, called on the thread, or raise what it raises. Any other thread.
+        """Call a short function on the thread, and return its result or raise its exception. Any other thread.
 
-        Stopping where the broker stops before it has begun.
+        Raise Stopping if the broker stops before it has begun.
         """
         call = _Call(function)
         if not self._put(self._called, call, call):
@@ -252,7 +251,7 @@ class Maintenance:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all is done that was asked for, or was due by now. Any thread."""
+        """Tell whether no job waits or runs, and no periodic job is due. Any thread."""
         with self._changed:
             is_busy = self._is_working or any(map(len, self._queues))
             return not is_busy and all(periodic.wait_s() > 0 for periodic in self._periodic)
@@ -263,11 +262,11 @@ class Maintenance:
             self._changed.notify()
 
     def drop(self) -> None:
-        """Answer what waits and what comes without doing it: the broker stops."""
+        """Answer all present and later jobs without running them: the broker stops."""
         self._drops = True
 
     def stop(self) -> None:
-        """Answer the jobs that were submitted, without doing what has not begun, and end the thread."""
+        """Answer the submitted jobs, without beginning any more, and end the thread."""
         with self._changed:
             self._drops = self._is_stopping = True
             self._changed.notify()
@@ -277,7 +276,7 @@ class Maintenance:
         try:
             while (taken := self._next()) is not None:
                 self._work_on(*taken)
-                del taken  # An idle thread must not hold on to what a client asked for last.
+                del taken  # an idle thread must not refer to a client's last request
         finally:
             with self._changed:
                 self._has_ended = True
@@ -287,7 +286,7 @@ class Maintenance:
                         job.hand_over(self._loop, _ended())
 
     def _next(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
-        """Wait for a job; None for the end."""
+        """Wait for a job; None ends the thread."""
         with self._changed:
             self._is_working = False
             while (taken := self._take()) is None:
@@ -301,7 +300,7 @@ class Maintenance:
             return taken
 
     def _take(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
-        """Take a job from the queue that has not had a turn for longest, or else from the next."""
+        """Take a job from the queue that had no turn for longest, or else from the next."""
         for periodic in self._periodic:
             if not periodic.is_under_way and not self._drops and periodic.wait_s() <= 0:
                 self._rounds.put(periodic, _Round(periodic))

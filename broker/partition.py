@@ -1,4 +1,4 @@
-"""One partition as the requests see it: its log, and who waits for it to grow."""
+"""A partition as requests see it: its log, and the fetches that wait for it to grow."""
 
 from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
@@ -8,7 +8,7 @@ ACKS_ALL = -1
 
 
 class Partition:
-    """A log, and the fetches that are parked until it has more."""
+    """A log, and the fetches that wait for it to grow."""
 
     __slots__ = ("index", "log", "waiters")
 
@@ -24,14 +24,14 @@ class Partition:
         checked: Checked | None = None,
         any_format: bool = False,
     ) -> Appended:
-        """Append one produced batch and wake the fetches that it satisfies. As `Log.append`."""
+        """Append one produced batch, and wake the fetches that it completes. As `Log.append`."""
         appended = self.log.append(data, now_ms, checked, any_format)
         if self.waiters.count and not appended.duplicate:
             self.waiters.grow(self.log.last_batch_bytes)
         return appended
 
     def awaits_disk(self, acks: int) -> bool:
-        """Tell whether what was just appended is answered only once it is on disk (`flush.policy`)."""
+        """Tell whether the last append is answered only once it is on disk (`flush.policy`)."""
         log = self.log
         policy = log.config.flush_policy
         if policy == "acks":
@@ -41,7 +41,7 @@ class Partition:
         return False
 
     def epoch_problem(self, leader_epoch: int) -> ErrorCode:
-        """Compare the leader epoch that a client believes in (-1: none) with ours; NONE where they agree."""
+        """Compare a client's leader epoch (-1 for none) with ours; NONE if they agree."""
         if leader_epoch < 0 or leader_epoch == self.log.leader_epoch:
             return ErrorCode.NONE
         if leader_epoch < self.log.leader_epoch:
@@ -58,5 +58,5 @@ class Partition:
             return log.leader_epoch
 
     def release(self) -> None:
-        """Answer everybody who waits, whatever is there: the partition is going away."""
+        """Answer all waiting fetches with what there is: the partition is going away."""
         self.waiters.release()

@@ -1,8 +1,8 @@
-"""Producer ids, given out on the event loop from a block that was reserved before.
+"""Gives out producer ids, on the event loop, from a block that was reserved before.
 
-Owns the block. Invariant: an id is given out once, by whichever start: the catalogue has its whole block before the
-first of it leaves, so that a crash skips ids and repeats none. The next block is reserved, in the background, when half
-of this one is gone; until the first one is there, whoever asks waits.
+Each id is given out once, over all starts: the catalogue has the whole block before its first id leaves, so a crash
+skips ids and repeats none. The next block is reserved in the background when half of this one is used. Until the first
+block is there, requests wait.
 """
 
 from collections import deque
@@ -14,15 +14,15 @@ from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 
 T = TypeVar("T")
 
-# Is handed what takes the block, or the error, on the event loop.
+# Reserves a block, and passes it, or an exception, to the given function on the event loop.
 Reserve = Callable[[Callable[[range | Exception], None]], None]
 
 
 class ProducerIds:
-    """The ids to give out. Event loop only."""
+    """Gives out the ids. Event loop only."""
 
     def __init__(self, reserve: Reserve) -> None:
-        """Reserve blocks by `reserve`; the first when the first id is asked for."""
+        """Reserve blocks with `reserve`, the first one when the first id is requested."""
         self._reserve = reserve
         self._block = range(0)
         self._next_block = range(0)
@@ -30,7 +30,7 @@ class ProducerIds:
         self._waiting: deque[tuple[Later, Callable[[int | None], object]]] = deque()
 
     def give(self, answer: Callable[[int | None], T]) -> T | Later:
-        """Return what `answer` makes of a new id, or a `Later` for it; of None where none can be reserved now."""
+        """Return `answer` of a new id, or a `Later` for it; `answer` gets None if no id can be reserved now."""
         producer_id = None if self._waiting else self._take()
         if producer_id is not None:
             return answer(producer_id)
@@ -39,7 +39,7 @@ class ProducerIds:
         return later
 
     def _take(self) -> int | None:
-        """Return an id, or None if there is none; see to it that there are some soon."""
+        """Return an id or None, and reserve the next block in time."""
         block = self._block
         if not block:
             block, self._next_block = self._next_block, range(0)
@@ -56,6 +56,6 @@ class ProducerIds:
         while self._waiting:
             producer_id = self._take() if isinstance(outcome, range) else None
             if producer_id is None and self._is_reserving:
-                return  # More wait than a block has ids for.
+                return  # more requests wait than a block has ids
             later, answer = self._waiting.popleft()
             later.resolve(answer(producer_id))

@@ -1,7 +1,8 @@
-"""What clients may make the broker hold of one kind, in bytes: in all, and of one address half of that.
+"""A quota: the bytes of one kind that the broker holds for clients, in all and by address.
 
-Owns the count. Event loop only. A connection has room for a little however much another one holds, be it of the same
-address, so that a small request is served; all that is held so, beyond the bound, is no more than the bound again.
+One address may hold half of the limit. Every connection has room for a little, whatever other connections hold, even of
+the same address, so that small requests are served. Together these exceptions hold at most the limit again. Event loop
+only.
 """
 
 from collections.abc import Hashable, Mapping
@@ -9,16 +10,16 @@ from typing import Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# What a connection may hold whatever another one does.
+# The bytes that a connection may hold whatever others do.
 LITTLE_BYTES = 16 * 1024
 
 
 class Owner(Hashable, Protocol):
-    """A connection, as far as it matters here."""
+    """A connection, for the purpose of a quota."""
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """Its client's address."""
 
 
 class Quota:
@@ -27,7 +28,7 @@ class Quota:
     __slots__ = ("_by_address", "_by_owner", "_little_bytes", "limit_bytes", "total_bytes")
 
     def __init__(self, limit_bytes: int, little_bytes: int = LITTLE_BYTES) -> None:
-        """Let so much be held; and a little by each connection, as far as there is room for that."""
+        """Allow `limit_bytes` in all, and `little_bytes` for each connection as far as there is room."""
         self.limit_bytes = limit_bytes
         self._little_bytes = little_bytes
         self._by_address: dict[str, int] = {}
@@ -36,38 +37,38 @@ class Quota:
 
     @property
     def by_address(self) -> Mapping[str, int]:
-        """What each address holds."""
+        """The bytes that each address holds."""
         return self._by_address
 
     @property
     def is_full(self) -> bool:
-        """Tell whether all together hold as much as they may."""
+        """Tell whether the limit is reached."""
         return self.total_bytes >= self.limit_bytes
 
     def room_bytes(self, owner: Owner) -> int:
-        """Return how much more a connection may hold; less than 0 where it holds more than it may."""
+        """Return how much more a connection may hold; negative if it holds too much."""
         limit = self.limit_bytes
         left = min(limit - self.total_bytes, limit // 2 - self._by_address.get(owner.address, 0))
         little = min(self._little_bytes - self._by_owner.get(owner, 0), 2 * limit - self.total_bytes)
         return max(left, little)
 
     def hold(self, owner: Owner, size_bytes: int) -> "Hold | None":
-        """Count what a request holds; None if there is no room. The first of a connection that is alone has room."""
-        # Within the half that one address may hold there is room for whoever it is.
+        """Charge a request, or return None if there is no room. The first request of an address always has room."""
+        # Below half of the limit there is room for any address.
         is_near = self.total_bytes + size_bytes > self.limit_bytes // 2
         if is_near and size_bytes > self.room_bytes(owner) and owner.address in self._by_address:
             return None
         return Hold(self, owner, size_bytes)
 
     def add(self, owner: Owner, size_bytes: int) -> None:
-        """Count more, or less, for a connection."""
+        """Add to what a connection holds; `size_bytes` may be negative."""
         self.total_bytes += size_bytes
         _count(self._by_address, owner.address, size_bytes)
         _count(self._by_owner, owner, size_bytes)
 
 
 def _count(held_by: dict[K, int], who: K, size_bytes: int) -> None:
-    """Add to what one holds; who holds nothing is not counted."""
+    """Add to what one holds; remove it at zero."""
     held_bytes = held_by.get(who, 0) + size_bytes
     if held_bytes:
         held_by[who] = held_bytes
@@ -76,15 +77,15 @@ def _count(held_by: dict[K, int], who: K, size_bytes: int) -> None:
 
 
 class Hold:
-    """What one request holds, until it is given back."""
+    """The charge of one request, until it is returned."""
 
     __slots__ = ("_owner", "_quota", "_size_bytes")
 
     def __init__(self, quota: Quota, owner: Owner, size_bytes: int) -> None:
-        """Count it."""
+        """Charge it."""
         self._quota, self._owner, self._size_bytes = quota, owner, size_bytes
         quota.add(owner, size_bytes)
 
     def give_back(self) -> None:
-        """Count it no longer."""
+        """Return the charge."""
         self._quota.add(self._owner, -self._size_bytes)

@@ -1,9 +1,9 @@
-"""Log lines that would be written again and again, told once and then counted.
+"""Log lines that would repeat: the first is written, the others are counted.
 
-A client that goes wrong does so thousands of times. Of lines that are alike (the same event of the same cause about the
-same thing: an address, a partition) the first is written at once; how many came after it is told when INTERVAL_S is
-over, in one line, and again as long as they come. Bounded in memory: with more than CAUSES_MAX causes about one thing
-its other causes are counted together, and with more than THINGS_MAX in all the others of each event. Event loop only.
+A client that fails does so thousands of times. Of lines with the same event, cause and thing (an address, a partition)
+the first is written at once. The number of further ones is written in one line every INTERVAL_S, as long as there are
+any. Memory is bounded: beyond CAUSES_MAX causes for one thing, its other causes are counted together; beyond THINGS_MAX
+lines, all other things of each event. Event loop only.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any
 
 INTERVAL_S = 60.0
 THINGS_MAX = 1000
-# One client that goes wrong in ever new ways must not take the room of others.
+# One client that fails in ever new ways must not take the room of others.
 CAUSES_MAX = 20
-# What is kept of a line, to be repeated beside the count.
+# The part of a line that is repeated beside the count.
 _TEXT_MAX = 500
 _OTHERS = "others"
 # Template, thing, cause.
@@ -24,7 +24,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Repeated:
-    """A line that was written, and how many like it were not since then; they are told by a timer of its loop."""
+    """A written line, and the count of unwritten ones like it; a timer of its loop writes the count."""
 
     loop: asyncio.AbstractEventLoop
     log: logging.Logger
@@ -42,13 +42,13 @@ class RepeatedLines:
         self._seen: dict[_Key, _Repeated] = {}
 
     def __len__(self) -> int:
-        """Return how many lines are remembered."""
+        """Return the number of remembered lines."""
         return len(self._seen)
 
     def log(
         self, log: logging.Logger, level: int, about: str, template: str, *values: Any, cause: str = ""
     ) -> None:
-        """Write a line, or count it if one of this template, thing and cause was written lately."""
+        """Write a line, or count it if one of this template, thing and cause was written in the last interval."""
         if not log.isEnabledFor(level):
             return
         loop = asyncio.get_running_loop()
@@ -58,14 +58,14 @@ class RepeatedLines:
             seen.unwritten += 1
             return
         if seen is not None:
-            self._tell(seen)  # Its loop ended before it could be told.
+            self._write_count(seen)  # its loop ended before the timer
         text = template % values
         log.log(level, "%s", text)
         seen = self._seen[key] = _Repeated(loop, log, level, text[:_TEXT_MAX])
         loop.call_later(self._interval_s, self._interval_over, key, seen)
 
     def _key(self, template: str, about: str, cause: str) -> _Key:
-        """Return what a line is counted under: itself, where there is room for it."""
+        """Return the key of a line: its own, if there is room for it."""
         key = template, about, cause
         if key in self._seen:
             return key
@@ -82,20 +82,20 @@ class RepeatedLines:
         if not seen.unwritten:
             del self._seen[key]
             return
-        self._tell(seen)
+        self._write_count(seen)
         seen.loop.call_later(self._interval_s, self._interval_over, key, seen)
 
-    def _tell(self, seen: _Repeated) -> None:
+    def _write_count(self, seen: _Repeated) -> None:
         if seen.unwritten:
             count, seen.unwritten = seen.unwritten, 0
             seen.log.log(
                 seen.level, "%s (and %s more like it in %g s)", seen.text, f"{count:,}", self._interval_s
             )
 
-    def tell(self) -> None:
-        """Write the counts that are still to be told, and forget everything: the broker stops."""
+    def flush(self) -> None:
+        """Write all counts, and forget everything: the broker stops."""
         for seen in self._seen.values():
-            self._tell(seen)
+            self._write_count(seen)
         self._seen.clear()
 
 

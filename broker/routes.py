@@ -1,4 +1,4 @@
-"""The one list of what is served: for each API its handler, and what dispatch has to know of its requests.
+"""The list of served APIs: the handler of each, and what dispatch must know of its requests.
 
 Nothing else imports handlers.
 """
@@ -50,7 +50,7 @@ from tidelog.broker.handlers import (
 )
 from tidelog.broker.session import Session
 
-# Is handed who asks, the request and its version; returns a form of `tidelog.broker.answers`.
+# Handles a request, given the session, the request and its version; returns a form of `tidelog.broker.answers`.
 Handle = Callable[[Session, Any, int], Any]
 
 
@@ -58,9 +58,9 @@ class Served(NamedTuple):
     """How one API is served."""
 
     handle: Handle
-    # (request, version) -> what is kept of it, where that is not all.
+    # (request, version) -> the part of the request that is kept. None keeps all.
     keep: Callable[[Any, int], Any] | None = None
-    # A request is large for its records, which are not looked at while it is decoded, and stay in its bytes.
+    # Whether requests are large because of records, which are not decoded and stay in the request's bytes.
     has_records: bool = False
 
 
@@ -106,5 +106,5 @@ SERVED: dict[int, Served] = {
     74: Served(list_config_resources.handle),
     75: Served(describe_topic_partitions.handle),
 }
-# A version of ApiVersions that is not served is answered all the same.
+# ApiVersions is answered even if its version is not served.
 UNSUPPORTED_API_VERSIONS = Served(api_versions.handle_unsupported)

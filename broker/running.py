@@ -1,12 +1,12 @@
-"""What drives the coroutines of requests: on the event loop, and on the reader threads.
+"""Drives the coroutines of requests, on the event loop and on the reader threads.
 
-Owns the passage from one to the other, the time that a request may take in a turn, and its cancellation. The response
-is encoded on the thread on which the coroutine ends, or on a reader thread where that took more than a turn.
+Moves coroutines from one to the other, bounds the time that a request takes in a turn, and cancels requests. A response
+is encoded on the thread where its coroutine ends, or on a reader thread if that took more than a turn.
 
-What is not in the page cache is read on the reader threads, and what takes long is done there: on one of them, large
-batches, lookups that walk or decompress much, work that has had its time. The other is for what is short, however much
-of the long there is. Clients take turns in each, and none has more than one piece of work under way in either. What is
-left of long work after a slice of time stands behind the others.
+The reader threads read what is not in the page cache, and do what takes long. One of them takes long work: large
+batches, lookups that walk or decompress much, and work that has used up its slice. The other takes short work alone,
+however much long work there is. Clients take turns in each, and none has more than one piece of work in progress in
+either. Long work that has used up its slice goes behind the others.
 """
 
 import asyncio
@@ -24,44 +24,44 @@ from tidelog.broker.turns import Turns
 from tidelog.broker.work import ANYWHERE, LOOP, NEXT_TO_ANSWER, SHORT, TURN, Coro, Lane, Stopping, reader
 from tidelog.storage.errors import StorageError
 
-# How long one request is worked on by the event loop that may go on elsewhere.
+# How long the event loop works on a request that can continue elsewhere.
 LOOP_S = 0.002
-# Of what is made in turns of the loop, so much before time is kept: most requests ask for no more.
+# The number of steps on the loop before time is measured: most requests need no more.
 FREE_STEPS = 64
-# How long a reader thread works on one. What is not done after a short slice is long: a hundred clients with long work
-# hold up a short read for half a second.
+# The slice of a reader thread. Work that is not done after a short slice is long. So a hundred clients with long work
+# delay a short read by half a second.
 SLICES_S = {Lane.SHORT: 0.005, Lane.LONG: 0.02}
-# One for what takes long, one for what is short. One slow disk does not get faster with more.
+# One thread for long work, one for short. A slow disk does not get faster with more.
 READERS = 2
-# The answer where none is given.
+# The answer of a request without a response.
 NO_ANSWER: Answer = ([], 0)
 
 
 class Threads(Protocol):
-    """Where coroutines run: a broker."""
+    """Where coroutines run, which is a broker."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, from which they begin."""
+        """The event loop, on which they begin."""
 
     @property
     def turns(self) -> Turns:
-        """Who waits there for a later turn."""
+        """What waits there for a later turn."""
 
     @property
     def readers(self) -> "Readers":
-        """The other threads."""
+        """The reader threads."""
 
 
 def same(response: Any) -> Any:
-    """Return the response itself, not encoded."""
+    """Return a response without encoding it."""
     return response
 
 
 class Running(Later):
-    """A coroutine under way; it comes to what `encode` makes of the response.
+    """A running coroutine; its response is what `encode` makes of the coroutine's result.
 
-    Its connection takes no other request until all that is left to do is to wait.
+    Its connection takes no other request until the coroutine has only to wait.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Running(Later):
         *,
         is_large: bool = False,
     ) -> None:
-        """Encode on a reader thread what is large; `owner` shares the readers with others, and is charged."""
+        """Run a coroutine. `owner` takes turns on the readers and is charged; encode on a reader if `is_large`."""
         super().__init__()
         self._threads = threads
         self._owner = owner
@@ -96,13 +96,13 @@ class Running(Later):
         self._is_large = is_large
         self._is_long = False  # its steps on the event loop took more than a turn
         self._is_hurried = False
-        self._is_over = False  # its client has left
+        self._is_over = False  # the client has left
         self._awaited: Later | None = None
         self.keeps_request = False
-        self.needed = LOOP  # the lane of a reader thread that it goes on in
+        self.needed = LOOP  # the lane in which a reader thread continues it
 
     def begin(self) -> Any:
-        """Go on as far as can be done now, on the event loop; return the response if that is all, else this."""
+        """Run as far as possible now, on the event loop; return the response if that completes it, else this object."""
         try:
             self._advance(None)
         except StopIteration as end:
@@ -120,7 +120,7 @@ class Running(Later):
             self.resolve(kept(fault))
 
     def _advance(self, got: Any) -> None:
-        """Go on until the coroutine waits, or needs another thread. StopIteration at its end."""
+        """Run until the coroutine waits, or needs another thread. StopIteration at its end."""
         send = self._coroutine.send
         steps, began_s, ends_s = 0, monotonic(), 0.0
         while True:
@@ -143,7 +143,7 @@ class Running(Later):
                     return
 
     def _wait_for(self, needed: Any) -> None:
-        """Go on where a reader thread has time, or a `Later` has come."""
+        """Wait for what the coroutine awaits."""
         if isinstance(needed, Later):
             self._wait_for_later(needed)
         elif needed is TURN:
@@ -154,7 +154,7 @@ class Running(Later):
             self._submit(needed)
 
     def taken(self) -> Any:
-        """Return the response, now that it can leave; None if more is to be waited for."""
+        """Return the response when its turn to leave has come; None if it is not complete."""
         if self.response is NEXT_TO_ANSWER:
             self.response = None
             self._go_on(None)
@@ -184,11 +184,11 @@ class Running(Later):
         self._threads.readers.put(self._owner, self)
 
     def _came_back(self, needed: Any) -> None:
-        """Go on from a reader thread."""
+        """Continue after a reader thread."""
         if needed is not LOOP and not self._is_over:
             self._wait_for(needed)
         elif self._is_large:
-            # What a large request has to do on the loop may take long too: the others have their turn before.
+            # The rest of a large request may take long on the loop, too, so others have their turn first.
             self._threads.turns.wait(self._resume)
         else:
             self._resume()
@@ -200,7 +200,7 @@ class Running(Later):
             self._go_on(LOOP)
 
     def _end(self, response: Any) -> None:
-        """Encode the response; on a reader thread where it may be large."""
+        """Encode the response, on a reader thread if it may be large."""
         if (self._is_large or self._is_long) and response is not None:
             self._coroutine = _on_reader(response)
             self._go_on(None)
@@ -211,14 +211,14 @@ class Running(Later):
         return NO_ANSWER if response is None else self._encode(response)
 
     def hurry(self) -> bool:
-        """Wait for nothing that need not be waited for; large requests are not worth it."""
+        """Complete soon; return false for large requests, which are not worth it."""
         self._is_hurried = True
         if self._awaited is not None:
             self._awaited.hurry()
         return not self._is_large
 
     def cancel(self) -> None:
-        """Give up, wherever it has come to; what waits for its turn on the event loop, or for a flush, goes on."""
+        """Give up, at any point. A wait for a turn on the event loop or for a flush is not cut short."""
         self._is_over = True
         if self._awaited is not None:
             if self._awaited.ends_with_client:
@@ -232,7 +232,7 @@ class Running(Later):
     # -- on a reader thread --------------------------------------------------------------------------------------
 
     def go_on(self, lane: Lane, is_stopping: Callable[[], bool]) -> bool:
-        """Make steps for a slice of time; tell whether it leaves the reader threads."""
+        """Make steps for a slice; tell whether it leaves the reader threads."""
         outcome: Any
         coroutine, ends_s = self._coroutine, monotonic() + SLICES_S[lane]
         try:
@@ -269,12 +269,12 @@ async def _on_reader(response: Any) -> Any:
 
 
 class Readers:
-    """A small pool of threads, started when first needed."""
+    """A small pool of threads, started on first use."""
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
         self._queues: dict[Lane, FairQueue[Running]] = {Lane.LONG: FairQueue(), Lane.SHORT: FairQueue()}
-        self._has_long = False  # under way
+        self._has_long = False  # in progress
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -282,7 +282,7 @@ class Readers:
         self._is_stopping = False
 
     def put(self, owner: Hashable, request: Running) -> None:
-        """Go on with a request on a reader thread when it is its owner's turn. Event loop only."""
+        """Continue a request on a reader thread when its owner's turn has come. Event loop only."""
         with self._changed:
             self._put(owner, request)
             waiting = sum(map(len, self._queues.values()))
@@ -294,16 +294,16 @@ class Readers:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all is read that was asked for. Any thread."""
+        """Tell whether no work waits or runs. Any thread."""
         with self._changed:
             return self._idle == len(self._threads) and not any(map(len, self._queues.values()))
 
     def drop(self) -> None:
-        """Have work end at its next step with what it can say by then: the broker stops."""
+        """End all work at its next step, with what it has by then: the broker stops."""
         self._drops = True
 
     def stop(self) -> None:
-        """Wait for the steps under way; what is left is left."""
+        """Wait for the present steps, and abandon the rest."""
         with self._changed:
             self._drops = self._is_stopping = True
             self._changed.notify_all()
@@ -315,7 +315,7 @@ class Readers:
         self._changed.notify()
 
     def _take(self) -> tuple[Lane, Hashable, Running] | None:
-        """Return whose turn it is: what takes long where nothing of that is under way, and else what is short."""
+        """Return the next request: long work if none is in progress, else short work."""
         if not self._has_long and (taken := self._queues[Lane.LONG].take()) is not None:
             self._has_long = True
             return Lane.LONG, *taken
@@ -339,10 +339,10 @@ class Readers:
             finally:
                 with self._changed:
                     self._give_back(lane, owner, None if is_done else request)
-                del owner, request  # An idle thread must not hold on to what a client asked for last.
+                del owner, request  # an idle thread must not refer to a client's last request
 
     def _give_back(self, lane: Lane, owner: Hashable, rest: Running | None) -> None:
-        """Take note that a slice is over; what is left is long."""
+        """Note the end of a slice; unfinished work is long."""
         if lane is Lane.LONG:
             self._has_long = False
             self._queues[lane].done(owner, rest)

@@ -1,4 +1,4 @@
-"""The broker as a process: its start and its end, its ready file, and what the interpreter is told beforehand."""
+"""The broker as a process: start and stop, the ready file, and settings of the interpreter."""
 
 import asyncio
 import gc
@@ -19,8 +19,8 @@ from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 
 SWITCH_INTERVAL_S = 20e-6
-# How many objects are new before the collector looks at them. Five hundred fetches that wait are some 7,500, none of
-# them garbage: with Python's 700 it looked at each again and again, for a tenth of what a poll costs.
+# New objects before the collector runs. Five hundred waiting fetches are some 7,500 objects, none of them garbage. With
+# Python's 700 the collector looked at each again and again, for a tenth of the cost of a poll.
 NEW_OBJECTS = 10_000
 
 
@@ -32,20 +32,20 @@ async def serve(
     test_control: bool = False,
     stop_at_eof: bool = False,
 ) -> None:
-    """Run a broker until it is told to stop; `ready` is called once it answers.
+    """Run a broker until it is stopped; `ready` is called once it answers.
 
     `test_control` lets a test control it (`broker.control`); `stop_at_eof` stops it when standard input ends.
 
-    Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used,
-    BrokerFailed after it stopped in order because a thread was ended by a fault, or where the disk did not take all.
+    Raises StorageError, CatalogError, OSError or CannotListen if the data folder or an address cannot be used. Raises
+    BrokerFailed after a stop because a thread ended with an exception, or if not everything could be written to disk.
     """
-    # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
+    # The flusher returns from the disk to a busy interpreter, and must not wait for Python's default of 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     freed_memory.keep_some()
     broker = Broker(config, clock or Clock())
     broker.start()
     try:
-        # What start-up made stays: the collector need not look at it again.
+        # Objects made during the start stay, so the collector need not look at them.
         gc.collect()
         gc.freeze()
         gc.set_threshold(NEW_OBJECTS)
@@ -62,18 +62,18 @@ async def serve(
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Stop when standard input ends: whoever holds its other end has gone, however that came."""
+    """Stop when standard input ends: the process at its other end has gone."""
     with suppress(OSError):
         while os.read(sys.stdin.fileno(), 4096):
             pass
-    with suppress(RuntimeError):  # The loop is closed: it has stopped already.
+    with suppress(RuntimeError):  # the loop is closed: the broker has stopped already
         loop.call_soon_threadsafe(stop)
 
 
 def ready_file_problem(path: Path, data_folder: Path) -> str | None:
-    """Say why a ready file cannot be written here, or None. Only a regular file is replaced, and nothing followed.
+    """Return why a ready file cannot be written here, or None. Only regular files are replaced, and links not followed.
 
-    The data folder may still be missing: it is made before the file is.
+    The data folder may be missing: it is created before the file.
     """
     try:
         for written in (path, files.temporary_of(path)) if path.name else (path,):

@@ -1,7 +1,7 @@
-"""Options that were set while a broker ran, shown and changed while none does.
+"""Shows and changes stored dynamic options while no broker runs.
 
-Owns the way back from an option with which a broker does not start, or answers nobody. An option is deleted whatever
-its name and value; one that is set must be one that a running broker would take by itself.
+This repairs a broker that does not start, or that no client reaches, because of an option. Any option can be deleted,
+whatever its name and value. An option that is set must be one that a running broker accepts.
 """
 
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ Changes = Mapping[str, str | None]
 
 
 class Owner(NamedTuple):
-    """Whose options are meant: a topic's by its name, or a broker's by its id (`ALL_BROKERS` of all)."""
+    """Owner of options: a topic by its name, or a broker by its id (`ALL_BROKERS` for all)."""
 
     topic: str | None
     broker: str = ALL_BROKERS
 
 
 def stored(data_folder: Path, owner: Owner) -> dict[str, str]:
-    """Return the options in the catalogue; a broker may have it open. StorageError, CatalogError."""
+    """Return the stored options; a broker may have the catalogue open. StorageError, CatalogError."""
     path = _catalog_in(data_folder)
     return _options_of(owner, read(path), path)
 
 
 def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
-    """Set options, and delete those without a value: all of them durably, or none.
+    """Set options, and delete those whose value is None: durably, all or none.
 
-    ConfigError for one that cannot be set, DataDirLocked beside a broker, CatalogError, StorageError, which is also for
-    one to be deleted that is not stored.
+    ConfigError for an option that cannot be set, DataDirLocked while a broker runs, CatalogError, StorageError, also
+    for the deletion of an option that is not stored.
     """
     for name, value in changes.items():
         if value is not None and owner.topic is None:

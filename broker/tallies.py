@@ -1,8 +1,8 @@
-"""What was asked and how it went, and how long commits took: counted where it passes, for whoever wants figures.
+"""Counts requests, errors and the time that commits take, for the metrics.
 
-Owns the counters and knows nothing of who reads them. There are some only where `http.port` is set: what is not counted
-costs nothing. What passes for every request is a plain integer, or an element of a list, of the event loop's; that of
-commits is the flusher's; errors have a lock, as answers are encoded on several threads.
+Counters exist only if `http.port` is set, so a broker without metrics pays nothing. Counts of each request are plain
+integers, or list elements, that belong to the event loop. Those of commits belong to the flusher. Errors have a lock,
+because answers are encoded on several threads.
 """
 
 import threading
@@ -21,8 +21,7 @@ from tidelog.protocol.wire.error_codes_in import told_of_errors
 
 T = TypeVar("T")
 
-# Upper bounds of the times that are counted together, from what a request takes that waits for nothing up to the
-# longest that fetches wait, as a rule.
+# Upper bounds of the histogram's buckets: from a request that waits for nothing to the longest usual wait of a fetch.
 BOUNDS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
@@ -32,7 +31,7 @@ Dispatch = Callable[..., Answer | Streamed | Later | None]
 
 
 class Net(NamedTuple):
-    """What the sockets know: connections that are there, bytes of requests, and counts since the start."""
+    """Counts of the listeners: present connections, bytes of requests, and totals since the start."""
 
     connections: int
     connections_max: int
@@ -43,7 +42,7 @@ class Net(NamedTuple):
 
 
 class Times:
-    """How often something took how long: `counts` by BOUNDS_S, the last for what took longer."""
+    """A histogram of times: `counts` by BOUNDS_S, with one more for longer times."""
 
     __slots__ = ("counts", "sum_s")
 
@@ -52,7 +51,7 @@ class Times:
         self.sum_s = 0.0
 
     def add(self, took_s: float) -> None:
-        """Count one."""
+        """Add one time."""
         self.counts[bisect_left(BOUNDS_S, took_s)] += 1
         self.sum_s += took_s
 
@@ -66,7 +65,7 @@ class ApiTally:
         self.requests = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.times = Times()  # from when a request is decoded until its answer is encoded and may leave
+        self.times = Times()  # from before a request is decoded until its answer is encoded and may leave
 
     def encode(
         self,
@@ -75,10 +74,10 @@ class ApiTally:
         correlation_id: int,
         response: Any,
     ) -> Answer | Streamed:
-        """Encode an answer that was waited for, and count it."""
+        """Encode and count an answer that was not immediate."""
         answer = encode(correlation_id, response)
         self.sent_bytes += answer[1]
-        # As `Times.add`, which would cost as much again to call.
+        # as `Times.add`, but calling that would double the cost
         times, took_s = self.times, perf_counter() - began_s
         times.counts[bisect_left(BOUNDS_S, took_s)] += 1
         times.sum_s += took_s
@@ -86,7 +85,7 @@ class ApiTally:
 
 
 class Tallies:
-    """All that is counted since the start."""
+    """All counts since the start."""
 
     def __init__(self) -> None:
         self.apis = {key: ApiTally() for key in APIS}
@@ -95,22 +94,22 @@ class Tallies:
         self._lock = threading.Lock()
 
     def by_name(self) -> Iterator[tuple[str, ApiTally]]:
-        """Yield each API that was asked for, and its counts. Event loop."""
+        """Yield each API that was requested, with its counts. Event loop."""
         return ((APIS[key].name, tally) for key, tally in self.apis.items() if tally.requests)
 
     def errors(self) -> dict[tuple[str, int], int]:
-        """Return how often an answer of which API held which error code. Any thread."""
+        """Return the number of error codes in answers by (API, code). Any thread."""
         with self._lock:
             return dict(self._errors)
 
     def timed_dispatch(self, dispatch: Dispatch, routes: object) -> Dispatch:
-        """Return what dispatches by these routes, and counts; it takes and returns what `dispatch` does."""
+        """Return a function like `dispatch` that uses these routes and counts."""
         apis, bounds_s, position_of, clock_s = self.apis, BOUNDS_S, bisect_left, perf_counter
 
         def timed(session: Any, view: memoryview, position: int, end: int) -> Any:
             began_s = clock_s()
             answer = dispatch(session, view, position, end, routes)
-            # No key that is served has more than one byte.
+            # all served keys fit in one byte
             tally = apis[view[position + 1]]
             tally.requests += 1
             tally.received_bytes += end - position
@@ -127,7 +126,7 @@ class Tallies:
         return timed
 
     def encoder_of(self, api: Api, version: int) -> frame.ResponseEncoder:
-        """Return what encodes responses as `frame.response_encoder`'s does, and counts the errors in them."""
+        """Return an encoder as `frame.response_encoder` does, which also counts the errors in responses."""
         return told_of_errors(
             api.response, frame.response_encoder(api, version), partial(self._count_error, api.name)
         )
@@ -137,7 +136,7 @@ class Tallies:
             self._errors[api, code] += 1
 
     def timed_flush(self, flush: Callable[[Collection[Any]], T]) -> Callable[[Collection[Any]], T]:
-        """Return what flushes, and takes the time of it. For one thread."""
+        """Return a function that flushes and measures the time. For one thread."""
 
         def timed(logs: Collection[Any]) -> T:
             began_s = perf_counter()

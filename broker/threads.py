@@ -13,7 +13,7 @@ from functools import partial
 
 _log = logging.getLogger(__name__)
 
-# Called with the reason, by the thread that ends.
+# Called by the thread that ends, with the reason.
 Ended = Callable[[str], None]
 
 
@@ -31,5 +31,5 @@ def new_thread(name: str, run: Callable[[], None], ended: Ended) -> threading.Th
 
 
 def cpu_clock() -> Callable[[], float]:
-    """Return what tells the CPU seconds of the thread that calls this, to any thread, while it lives."""
+    """Return a function that returns the CPU seconds of the calling thread, from any thread, while it lives."""
     return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))

@@ -1,7 +1,7 @@
-"""What is to be done on the event loop when its time has come, by the broker's own clock.
+"""Timers on the event loop, by the broker's own clock.
 
-Owns the order in which it comes. Event loop only, but for a clock that is moved by another thread. However many timers
-there are, the loop is asked to wake for the first of them alone.
+The loop is asked to wake for the first timer only, however many there are. Event loop only, except that another thread
+may move the clock.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from tidelog.broker.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Timers that were cancelled stay until their time comes, or they are this many and the most.
+# Cancelled timers stay until they are due, or until there are more than this many and they are the majority.
 CANCELLED_MAX = 64
-# The longest that a loop can be told to wait is less than an option may say.
+# The longest wait of a loop: options may ask for more than it accepts.
 LONGEST_WAIT_MS = 3_600_000
-# How long a turn of the loop does what is due: thousands of members may be given up at the same moment.
+# How long due timers run in a turn of the loop: thousands of members may time out at the same moment.
 TURN_S = 0.002
 
 
 class Timer:
-    """Something to be done, until it is done or cancelled."""
+    """A timer, until it has run or is cancelled."""
 
     __slots__ = ("_timers", "callback", "due_ms")
 
@@ -36,7 +36,7 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Leave it undone; nothing is held on its account any more."""
+        """Cancel the timer, and release its callback."""
         if self.callback is not None:
             self.callback = None
             self._timers.cancelled()
@@ -52,19 +52,19 @@ class Timers:
         self._loop = loop
         self._clock = clock
         self._heap: list[tuple[int, int, Timer]] = []
-        self._due: deque[Timer] = deque()  # whose time has come
+        self._due: deque[Timer] = deque()  # due timers
         self._numbers = itertools.count()
         self._cancelled = 0
         self._handle: asyncio.Handle | None = None
-        self._wakes_ms = 0  # of the handle
+        self._wakes_ms = 0  # when the handle wakes the loop
         clock.watch(self._clock_moved)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Call `callback` once, in so many milliseconds or a little later, never in this turn of the loop."""
+        """Call `callback` once, in `delay_ms` or a little later, never in this turn of the loop."""
         return self.call_at(self._clock.monotonic_ms() + delay_ms, callback)
 
     def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
-        """Call `callback` once when the monotonic clock has come to `due_ms`, never in this turn of the loop."""
+        """Call `callback` once when the monotonic clock has reached `due_ms`, never in this turn of the loop."""
         timer = Timer(self, due_ms, callback)
         heappush(self._heap, (due_ms, next(self._numbers), timer))
         if self._heap[0][2] is timer:
@@ -72,7 +72,7 @@ class Timers:
         return timer
 
     def cancelled(self) -> None:
-        """Take note that a timer was cancelled."""
+        """Note that a timer was cancelled."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -81,11 +81,11 @@ class Timers:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all that was due by now is done."""
+        """Tell whether no timer is due."""
         return not self._due and not (self._heap and self._heap[0][0] <= self._clock.monotonic_ms())
 
     def _set(self) -> None:
-        """Have the loop wake when the first is due; with a clock that is held, when it is moved."""
+        """Have the loop wake when the first timer is due; if the clock is held, that is when it is moved."""
         if self._handle is not None:
             if self._heap and self._wakes_ms == self._heap[0][0]:
                 return
@@ -105,7 +105,7 @@ class Timers:
             self._handle = self._loop.call_later(wait_ms / 1000, self._wake)
 
     def _wake(self) -> None:
-        """Do what is due, in its order; what there is no time for in the next turn."""
+        """Run due timers in order; those for which there is no time run in the next turn."""
         self._handle = None
         now_ms = self._clock.monotonic_ms()
         while self._heap and self._heap[0][0] <= now_ms:
@@ -124,8 +124,8 @@ class Timers:
         self._set()
 
     def _clock_moved(self) -> None:
-        """Look again. The thread that moves the clock."""
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        """Look again. Called by the thread that moves the clock."""
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self._loop.call_soon_threadsafe(self._look_again)
 
     def _look_again(self) -> None:

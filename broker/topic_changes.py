@@ -1,6 +1,6 @@
-"""What CreateTopics and CreatePartitions have in common: topics accepted one by one, and made many at a time.
+"""What CreateTopics and CreatePartitions share: topics are accepted one by one, and made many at a time.
 
-On the maintenance thread.
+Runs on the maintenance thread.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from tidelog.config.errors import ConfigError
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import without_frames
 
-# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
-# later, or not at all where the time is over.
+# The topics of a request share a sync and a change of the catalogue, up to this many partitions. The rest follows in
+# further rounds, or not at all once the time is over.
 MADE_AT_ONCE = 2000
 
 _CODES: dict[type[Exception], ErrorCode] = {
@@ -48,10 +48,10 @@ async def make_many(
     make: Callable[[Sequence[A]], Coro[dict[str, M]]] | None,
     not_made: str,
 ) -> dict[str, M | Exception]:
-    """Make what is asked for topics: return by name what `make` has returned for it, or what has kept it from that.
+    """Make topics or partitions: return, by topic, the result of `make` or the exception that prevented it.
 
-    `accept` returns what to make for one topic, and how many partitions that is, or raises what is wrong with it.
-    Without `make` nothing is made. `not_made` says what was not done where the time was over, or the broker stops.
+    `accept` returns what to make for one topic and the number of partitions, or raises an error. Without `make`, topics
+    are only accepted. `not_made` completes the message of what was not done in time, or because the broker stops.
     """
     times = Counter(each.name for each in wanted)
     outcomes: dict[str, M | Exception] = {}
@@ -81,7 +81,7 @@ async def make_many(
 
 
 def answer_for(error: Exception) -> tuple[ErrorCode, str]:
-    """Return the code and the message for what has kept a topic from being made."""
+    """Return the code and the message of an exception in the outcomes of `make_many`."""
     if isinstance(error, Refused):
         return error.code, str(error)
     message = error.answer if isinstance(error, ConfigError) else str(error)

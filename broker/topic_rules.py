@@ -1,6 +1,6 @@
-"""What topics may be called, what their options may be, and why one is not created or changed.
+"""Rules for the names and options of topics, and the errors of topics that are not created or changed.
 
-Knows nothing of the topics that there are.
+Knows nothing of existing topics.
 """
 
 import re
@@ -13,12 +13,12 @@ from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 TOPIC_ID_BYTES = 16
-# Of the name and the value of an option: Kafka's are far shorter, and what a topic was given is told again and again.
+# The longest name or value of an option. Kafka's are far shorter, and every description of a topic repeats its options.
 MOST_OPTION_LENGTH = 1000
 
 
 def name_problem(name: str) -> str | None:
-    """Say what is wrong with a topic name, or None. The rules are Kafka's."""
+    """Return what is wrong with a topic name, or None. The rules are Kafka's."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -37,7 +37,7 @@ def name_problem(name: str) -> str | None:
 
 
 def record_problem(record: TopicRecord) -> str | None:
-    """Say what keeps a topic from being served that the catalogue holds, or None; its options are not looked at."""
+    """Return why a topic of the catalogue cannot be served, or None; its options are not checked."""
     if not isinstance(record.id, bytes) or len(record.id) != TOPIC_ID_BYTES or not any(record.id):
         return f"its id in the catalogue is not {TOPIC_ID_BYTES} bytes, or they are all 0"
     if not isinstance(record.partitions, int) or not 1 <= record.partitions <= MAX_PARTITIONS_PER_TOPIC:
@@ -46,31 +46,31 @@ def record_problem(record: TopicRecord) -> str | None:
 
 
 def check_option(name: str, value: str) -> None:
-    """Raise ConfigError for an option that is too long to be kept."""
+    """Raise ConfigError for an option that is too long."""
     if len(name) > MOST_OPTION_LENGTH or len(value) > MOST_OPTION_LENGTH:
         problem = f"{len(name)} and {len(value)} characters: at most {MOST_OPTION_LENGTH} each"
         raise ConfigError(name[:MOST_OPTION_LENGTH], problem)
 
 
 def metric_name(name: str) -> str:
-    """Return what stands for a topic in the names of metrics, where '.' and '_' are one (Kafka's Topic.java)."""
+    """Return a topic's name in the names of metrics, where '.' and '_' are the same (Kafka's Topic.java)."""
     return name.replace(".", "_")
 
 
 class TopicExists(Exception):
-    """A topic of that name is already there, or being created."""
+    """A topic of that name exists, or is being created."""
 
 
 class BrokerStops(Exception):
-    """A topic was not created because the broker stops."""
+    """A topic was not created or changed because the broker stops."""
 
 
 class TopicIsGrowing(Exception):
-    """A topic is being given more partitions for somebody else."""
+    """Another request is adding partitions to the topic."""
 
 
 class TopicNamesCollide(Exception):
-    """A topic is already there whose name is the same in metrics."""
+    """The name of an existing topic is the same in metrics."""
 
     def __init__(self, name: str, other: str) -> None:
         super().__init__(

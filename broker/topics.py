@@ -1,14 +1,14 @@
-"""The topics being served: found by name or id on the event loop, made, changed and deleted on the maintenance thread.
+"""The served topics: found by name or id on the event loop; created, changed and deleted on the maintenance thread.
 
-The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
-crash between the two, `open` removes what was deleted and makes what is missing, which a full disk puts off. Partition
-folders that the catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of
-one. A change of options, or of the number of partitions, is in the catalogue before any log goes by it. What a
-creation that failed could not take back is taken back by the next one of that name; a start before that serves it, as
-it serves what a crash left.
+The catalogue is the truth, and the folders follow it: creation and deletion both write the catalogue first. After a
+crash in between, `open` removes what was deleted and makes what is missing, later if the disk is full. Partition
+folders that the catalogue does not know, such as Kafka's, are adopted as a topic or as more partitions of one. A change
+of options or of the number of partitions is in the catalogue before any log uses it. If a failed creation cannot be
+undone, the next creation of that name undoes it; a start before that serves the topic, as it serves the remains of a
+crash.
 
-`by_name` and `by_id` belong to the event loop; the maintenance thread knows what it has made by itself, and hands each
-change to the loop before the answer to whoever asked for it.
+`by_name` and `by_id` belong to the event loop. The maintenance thread has its own tables, and posts each change to the
+loop before the answer.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ from tidelog.storage.log_manager import LogManager
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
-# A full disk refuses the creation, and then what would undo it, as often as a client asks.
+# The key of a trouble: a full disk refuses a creation, and then its undoing, as often as a client asks.
 _HALF_MADE = "half made topics"
 
-# Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
-# whatever others hold, and a request for more can wait for one that asks for no more than that.
+# Room for two topics to create, five to delete, or three names while they wait. Every connection has this much room
+# whatever others hold; a request for more can wait for requests within it.
 FEW_TOPICS_BYTES = 2 * 1024
 TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
 
 
 class Topic:
-    """One topic: its partitions in order, and its options. It never changes, so any thread may hold it."""
+    """A topic: its partitions in order, and its options. It is immutable, so any thread may hold it."""
 
     __slots__ = ("config", "id", "is_internal", "name", "options", "partitions")
 
@@ -66,12 +66,12 @@ class Topic:
         self.partitions = tuple(partitions)
 
     def partition(self, index: int) -> Partition | None:
-        """Return the partition of that number, or None."""
+        """Return the partition with this number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 def missing(topic: Topic | None, by_id: bool) -> ErrorCode:
-    """Return the code for a partition that is not there, of a topic that may not be there either."""
+    """Return the code for a partition that does not exist; the topic may not exist either."""
     return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -84,10 +84,9 @@ class NewTopic(NamedTuple):
 
 
 class _Creation:
-    """Partitions that are being made: all of a topic, or more of one from `first` on.
+    """Partitions that are being made: all of a topic, or those from `first` on.
 
-    `partitions` are those that there are so far, `made` the logs to be put on disk, `failure` what has kept the rest
-    from being made.
+    `partitions` are those made so far, `made` the logs to sync, `failure` what prevented the rest.
     """
 
     __slots__ = ("config", "failure", "first", "made", "partitions", "record")
@@ -102,7 +101,7 @@ class _Creation:
 
 
 def _noting_failure(creations: list[_Creation]) -> OnError[Exception]:
-    """Have creations fail with what keeps the block from its end."""
+    """Record an exception that ends the block as the failure of creations."""
 
     def note(error: Exception) -> None:
         for creation in creations:
@@ -126,62 +125,63 @@ class Topics:
         self._config_of_broker = config
         self._defaults = config.topic_defaults()
         self._loop = loop
-        # The event loop's:
+        # Event loop:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
         self._names: tuple[str, ...] | None = None
         self._watchers: list[tuple[Callable[[Topic, bool], None], Callable[[Topic], None]]] = []
-        # The maintenance thread's: what there is, and names under which something is half made or half deleted.
+        # Maintenance thread: the topics, and the names of topics that are half made or half deleted.
         self._made: dict[str, Topic] = {}
         self._made_by_id: dict[bytes, Topic] = {}
         self._creating: set[str] = set()
-        self._by_metric_name: dict[str, set[str]] = {}  # of those made and being created
+        self._by_metric_name: dict[str, set[str]] = {}  # of topics that exist or are being created
         self._deleting: set[str] = set()
         self._leftovers: set[str] = set()
         self._growing: set[bytes] = set()  # by id
         self._troubles = Troubles()
-        # Topics that a start could not serve, and why: their names are not given again.
+        # Topics that the start could not serve, with the reason. Their names are not available.
         self.left: dict[str, str] = {}
-        # Set by the loop, looked at by the thread: what is half made is left.
+        # Set by the loop, read by the thread, which then leaves things half made.
         self.is_stopping = False
 
     def all(self) -> tuple[Topic, ...]:
-        """Return every topic, as of now: the tuple may go to other threads. Event loop only."""
+        """Return all topics as a tuple, which may go to other threads. Event loop only."""
         if self._all is None:
             self._all = tuple(self.by_name.values())
         return self._all
 
     def watch(self, served: Callable[[Topic, bool], None], deleted: Callable[[Topic], None]) -> None:
-        """Have these told of each topic from now on: as it is served, and whether it is new; once it is deleted.
+        """Call `served` for each topic that is served from now on, with whether it is new, and `deleted` for each
+        deleted one.
 
         They are called on the event loop.
         """
         self._watchers.append((served, deleted))
 
     def names(self) -> tuple[str, ...]:
-        """Return the name of every topic, as of now: one tuple for all who ask. Event loop only."""
+        """Return the names of all topics, as one tuple for all callers. Event loop only."""
         if self._names is None:
             self._names = tuple(self.by_name)
         return self._names
 
     def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
-        """Return the topic that a request names, by its id or by its name, as of now."""
+        """Return the topic that a request names, by id or by name."""
         return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
 
     def on_first_use(self, name: str) -> tuple[int, dict[str, str]]:
-        """Return how many partitions a topic gets that nobody has described, and its options unless it has others."""
+        """Return the default number of partitions and the default options of a topic that is created on first use."""
         config = self._config_of_broker
         if name == OFFSETS_TOPIC:
-            # Retention would take what groups have committed and still need.
+            # Retention would delete committed offsets that groups still need.
             options = {"cleanup.policy": "compact"}
             options["segment.bytes"] = str(config.offsets_topic_segment_bytes)
             return config.offsets_topic_num_partitions, options
         return config.num_partitions, {}
 
     def open(self) -> None:
-        """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
+        """Open the logs, and serve the topics of the catalogue and of the folders. Before other threads start."""
         known = {record.name: self._honoured(record) for record in self._catalog.topics()}
         options = {name: record.options for name, record in known.items()}
         self.left = {
@@ -212,7 +212,9 @@ class Topics:
         self._raise_first_epoch()
 
     def _raise_first_epoch(self) -> None:
-        """Have no new log, and none that is made again, begin with an epoch below one that clients get to know."""
+        """Raise the first epoch of new logs, and of logs that are made again, to the highest one that clients may have
+        seen.
+        """
         epochs = [log.leader_epoch for log in self._logs.logs.values()]
         highest = max((epoch for epoch in epochs if epoch <= FIRST_EPOCH_MAX), default=0)
         if highest > self._logs.first_epoch:
@@ -224,7 +226,7 @@ class Topics:
                 self._logs.first_epoch = highest
 
     def _restored(self, record: TopicRecord) -> Topic:
-        """Return a topic of the catalogue; what its folders lack is made again."""
+        """Return a topic of the catalogue; missing folders are made again."""
         creation = _Creation(record, self._config(record.name, record.options))
         at_once(self._make(creation, self._logs.restore))
         at_once(self._logs.sync_made(creation.made))
@@ -236,28 +238,28 @@ class Topics:
         return self.left.get(name)
 
     def _honoured(self, record: TopicRecord) -> TopicRecord:
-        """Return a stored topic with those of its options that can be honoured; log the others."""
+        """Return a stored topic with the options that can be honoured; log the others."""
         options, refused = stored.topic_options(self._defaults, record.options)
         for problem in refused:
             _log.error("stored option not honoured topic=%s, set or delete it: %s", record.name, problem)
         return replace(record, options=options)
 
     def _highest(self) -> dict[str, int]:
-        """Return how many partitions each topic has by its folders."""
+        """Return the number of partitions of each topic by its folders."""
         highest: dict[str, int] = {}
         for name, partition in sorted(self._logs.logs):
             highest[name] = max(highest.get(name, 0), partition + 1)
         return highest
 
     def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> TopicRecord | None:
-        """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
+        """Adopt folders that the catalogue does not know, as partitions of a known topic or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         if any(log.unopened for log in logs):
             if record is None:
                 self.left[name] = "not all of its partitions could be opened"
             _log.error("folders not adopted topic=%s: not all of its partitions could be opened", name)
             return None
-        # From now on a crash may take what no flush has covered: what was copied here is covered first.
+        # From now on a crash may cut what no flush covers, so what was copied here is flushed first.
         for log in logs:
             log.durability.flush()
         self._logs.checkpoint()
@@ -275,7 +277,7 @@ class Topics:
         return record
 
     def _id_of(self, name: str, logs: list[Log]) -> bytes:
-        """Return the id of a topic that is adopted: that of its folders, unless it is another topic's already."""
+        """Return the id of an adopted topic: that of its folders, unless another topic has it."""
         known = {record.id: record.name for record in self._catalog.topics()}
         topic_id = logs[0].topic_id
         if topic_id is not None and topic_id not in known:
@@ -292,11 +294,11 @@ class Topics:
     # Maintenance thread.
 
     def find(self, name: str | None, topic_id: bytes) -> Topic | None:
-        """Return the topic of that name, or of that id if it has no name. Maintenance thread only."""
+        """Return the topic of this name, or of this id if `name` is None. Maintenance thread only."""
         return self._made_by_id.get(topic_id) if name is None else self._made.get(name)
 
     def check_new(self, name: str) -> None:
-        """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
+        """Raise TopicExists or TopicNamesCollide if a name is not available. Maintenance thread only."""
         if name in self._made or name in self._creating:
             raise TopicExists(f"Topic '{name}' already exists.")
         if name in self.left:
@@ -309,20 +311,20 @@ class Topics:
             raise TopicNamesCollide(name, min(others))
 
     async def create(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
-        """Create one topic, as `create_all` does, and raise what has kept it from being created."""
+        """Create one topic, as `create_all` does, and raise what prevented it."""
         outcome = (await self.create_all([NewTopic(name, partitions, options)])).pop(name)
         try:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
         finally:
-            del outcome  # An error that is raised must not be held by a frame that it holds.
+            del outcome  # a frame that an exception refers to must not refer to the exception
 
     async def create_all(self, wanted: Sequence[NewTopic]) -> dict[str, Topic | Exception]:
-        """Create topics, durably, by one change of the catalogue and one sync for all: a step for each partition.
+        """Create topics durably, with one change of the catalogue and one sync for all, and a step for each partition.
 
-        Return each by its name, or what has kept it from being created: TopicExists, TopicNamesCollide, ConfigError,
-        StorageError, BrokerStops. What is half made then is not served. Maintenance thread only.
+        Return each topic by name, or what prevented it: TopicExists, TopicNamesCollide, ConfigError, StorageError,
+        BrokerStops. A topic that is half made then is not served. Maintenance thread only.
         """
         creations: list[_Creation] = []
         outcomes: dict[str, Topic | Exception] = {}
@@ -350,7 +352,7 @@ class Topics:
         return outcomes
 
     def _begin(self, new: NewTopic) -> _Creation:
-        """Take the name of a new topic."""
+        """Reserve the name of a new topic."""
         self.check_new(new.name)
         config = self._config(new.name, new.options)
         self._creating.add(new.name)
@@ -358,13 +360,13 @@ class Topics:
         return _Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
 
     async def _delete_leftovers(self, name: str) -> None:
-        """Remove what is left of an old topic, or the next start would take the new one for that."""
+        """Remove the files of a deleted topic of this name; otherwise the next start would delete the new one."""
         if name in self._leftovers or name in self._catalog.deletions():
             await self._delete_folders(name)
         self._leftovers.add(name)
 
     async def _make_all(self, creations: list[_Creation]) -> None:
-        """Make the partitions of topics, durably, or note why they were not made."""
+        """Make the partitions of topics durably, or record the failure of each."""
         for number, creation in enumerate(creations):
             with _noting_failure([creation]):
                 if number:
@@ -382,10 +384,10 @@ class Topics:
                 self._check(creation)
 
     async def _make(self, creation: _Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> None:
-        """Make the partitions of a topic that are not there yet; nothing of them is synced."""
+        """Make the missing partitions of a topic, without syncing them."""
         record = creation.record
         for index in range(creation.first, record.partitions):
-            # One may be there already: at a start, or if an earlier try could not take it back.
+            # One may exist already: at a start, or if an earlier try could not be undone.
             log = self._logs.logs.get((record.name, index))
             is_new = log is None
             if log is None:
@@ -401,9 +403,10 @@ class Topics:
             creation.partitions.append(Partition(index, log))
 
     def _check(self, creation: _Creation) -> None:
-        """Raise BrokerStops or LogDeleted where a creation ends here.
+        """Raise BrokerStops or LogDeleted if a creation must end.
 
-        Nothing else ends what has begun. What a stop leaves of partitions that a topic is given the next start makes.
+        Nothing else ends what has begun. If a stop interrupts a growing topic, the next start makes the missing
+        partitions.
         """
         name = creation.record.name
         if self.is_stopping:
@@ -412,7 +415,7 @@ class Topics:
             raise LogDeleted(f"topic {name} was deleted meanwhile")
 
     def _finish(self, creation: _Creation) -> Topic:
-        """Serve the partitions that were made."""
+        """Serve the new partitions."""
         topic = self._settle(creation)
         self._loop.call_soon_threadsafe(self._serve, topic)
         if creation.first:
@@ -421,11 +424,11 @@ class Topics:
             self._leftovers.discard(topic.name)
             self._troubles.end(_HALF_MADE)
             _log.info("topic created topic=%s partitions=%d", topic.name, len(topic.partitions))
-            _tell_inert(topic, topic.config.overrides)
+            _log_inert(topic, topic.config.overrides)
         return topic
 
     def _settle(self, creation: _Creation) -> Topic:
-        """Return a topic with the partitions that were made, known from now on, as its options are now."""
+        """Register and return a topic with the new partitions and its present options."""
         record, partitions = creation.record, creation.partitions
         before = self._made_by_id.get(record.id)
         if before is not None:
@@ -450,10 +453,10 @@ class Topics:
             del self._by_metric_name[metric_name(name)]
 
     async def _take_back(self, failed: list[_Creation]) -> None:
-        """Take back what was made of topics that could not be created; what cannot be, the next of that name does."""
+        """Undo failed creations; if that fails, the next creation of that name does it."""
         stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
         if stopped:
-            # The next start removes the rest: a stop must not take long. What is not removed here it serves.
+            # A stop must not take long, so the next start removes the files. What is not removed here it serves.
             with suppress(StorageError):
                 self._catalog.remove_topics(stopped)
         for name in (each.record.name for each in failed if each.record.name not in stopped):
@@ -470,9 +473,10 @@ class Topics:
                     )
 
     async def alter(self, topic: Topic, options: dict[str, str]) -> None:
-        """Have a topic go by these options of its own and no others, durably. Maintenance thread only.
+        """Replace the own options of a topic, durably. Maintenance thread only.
 
-        A step for each partition; before the first it is in the catalogue. Raises ConfigError, StorageError.
+        Makes a step for each partition; before the first, the options are in the catalogue. Raises ConfigError,
+        StorageError.
         """
         config = self.checked(topic.name, options)
         self._catalog.set_options(topic.name, dict(config.overrides))
@@ -482,10 +486,10 @@ class Topics:
         await self._apply(topic.id)
         values = " ".join(f"{name}={config.overrides.get(name, 'default')}" for name in sorted(changed))
         _log.info("options changed topic=%s %s", topic.name, values or "none")
-        _tell_inert(self._made_by_id.get(topic.id), changed)
+        _log_inert(self._made_by_id.get(topic.id), changed)
 
     def checked(self, name: str, options: dict[str, str]) -> TopicConfig:
-        """Return what holds for a topic with these options; raise ConfigError for one that it cannot have."""
+        """Return the configuration of a topic with these options; raise ConfigError for an invalid one."""
         config = self._defaults.override(self.on_first_use(name)[1] | options)
         self._config_of_broker.check_topic(config)
         most = self._defaults.max_decompressed_bytes
@@ -499,7 +503,7 @@ class Topics:
         return config
 
     async def change_defaults(self, defaults: TopicConfig) -> None:
-        """Have topics go by other defaults of the broker: a step for each partition. Maintenance thread only."""
+        """Apply other defaults of the broker to all topics: a step for each partition. Maintenance thread only."""
         self._defaults = defaults
         for topic_id in list(self._made_by_id):
             topic = self._made_by_id.get(topic_id)
@@ -514,9 +518,9 @@ class Topics:
         self._made[topic.name] = self._made_by_id[topic.id] = topic
 
     async def _apply(self, topic_id: bytes) -> None:
-        """Have the logs of a topic go by its options, and requests find it as it is now.
+        """Apply a topic's options to its logs, and then let requests find the topic as it is now.
 
-        Those of the moment, at each step: they may change again meanwhile, and the topic go.
+        Each step reads the topic again: meanwhile its options may change, and it may be deleted.
         """
         number = 0
         while (topic := self._made_by_id.get(topic_id)) is not None and not self.is_stopping:
@@ -528,11 +532,11 @@ class Topics:
             await turn()
 
     async def grow_all(self, wanted: Sequence[tuple[Topic, int]]) -> dict[str, Exception | None]:
-        """Give topics more partitions, durably, by one change of the catalogue and one sync for all.
+        """Add partitions to topics durably, with one change of the catalogue and one sync for all.
 
-        A step for each partition. Return by name what has kept a topic from growing: TopicIsGrowing, where it was given
-        partitions for somebody else; LogDeleted, where it was deleted meanwhile; StorageError, and then it has as many
-        as before; BrokerStops, and then the next start makes what is left. Maintenance thread only.
+        Makes a step for each partition. Return by name what prevented it, or None: TopicIsGrowing, if another request
+        adds partitions; LogDeleted, if the topic was deleted; StorageError, and then it has as many as before;
+        BrokerStops, and then the next start makes the rest. Maintenance thread only.
         """
         outcomes: dict[str, Exception | None] = {}
         growths: list[_Creation] = []
@@ -563,7 +567,7 @@ class Topics:
         return outcomes
 
     async def _take_partitions_back(self, failed: list[_Creation]) -> None:
-        """Remove partitions that were made and are not served; what cannot be, the next start serves."""
+        """Remove partitions that were made but not served; if that fails, the next start serves them."""
         for growth in failed:
             name = growth.record.name
             if growth.record.id not in self._made_by_id or isinstance(growth.failure, BrokerStops):
@@ -579,14 +583,15 @@ class Topics:
                 )
 
     async def delete(self, topic: Topic) -> None:
-        """Delete a topic and its data: a step for each of its files. Maintenance thread only. Raises StorageError.
+        """Delete a topic and its data: a step for each file. Maintenance thread only. Raises StorageError.
 
-        From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
+        The deletion is durable from the first step on. If a stop interrupts it, the next start removes the remaining
+        files.
         """
         name = topic.name
         epochs = [partition.log.leader_epoch for partition in topic.partitions]
         if any(partition.log.unopened for partition in topic.partitions):
-            epochs.append(self._logs.first_epoch)  # None that is not known is above it.
+            epochs.append(self._logs.first_epoch)  # no unknown epoch is above it
         self._catalog.remove_topic(name, max(epochs) + 1)
         self._logs.first_epoch = self._catalog.first_epoch()
         del self._made[name]
@@ -594,7 +599,7 @@ class Topics:
         del self._made_by_id[topic.id]
         self._deleting.add(name)
         try:
-            # Who still finds it, until the loop has heard, is told by its logs that it is gone.
+            # Requests find the topic until the loop has removed it; its logs then answer that it is deleted.
             for partition in topic.partitions:
                 partition.log.delete()
             self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
@@ -608,7 +613,7 @@ class Topics:
     async def _delete_folders(self, name: str) -> None:
         self._leftovers.add(name)
         for _ in self._logs.delete_topic(name):
-            await turn()  # What has begun is brought to an end, but for a stop.
+            await turn()  # deletion continues to its end, unless the broker stops
             if self.is_stopping:
                 raise BrokerStops(f"topic {name}: its files are removed by the next start, the broker stops")
         self._catalog.deletion_done(name)
@@ -631,7 +636,7 @@ class Topics:
             served(topic, is_new)
 
     def _serve_no_longer(self, topic: Topic) -> None:
-        """Find a topic no more, and answer the fetches that are parked on it. In one turn of the loop."""
+        """Stop serving a topic, and answer the fetches that wait for it. In one turn of the loop."""
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
         del self.by_id[topic.id]
@@ -643,8 +648,8 @@ class Topics:
             deleted(topic)
 
 
-def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:
-    """Say in the log which of these options of a topic do nothing."""
+def _log_inert(topic: Topic | None, names: Collection[str]) -> None:
+    """Log which of these options of a topic have no effect."""
     if topic is None:
         return
     reasons = dict(topic.config.inert)

@@ -1,9 +1,8 @@
-"""The fetches that wait for a log to grow.
+"""Parked fetches: they wait for a log to grow.
 
-A fetch short of `min_bytes` is parked on each of its partitions: every append counts towards it, and nothing
-polls. It runs again once, when it has enough, when its time is up, or when the broker stops. Who watches a partition
-for longer than one fetch, as a fetch session does, is told of its growth once, and then watches it no more. All of
-this belongs to the event loop.
+A fetch that lacks `min_bytes` is parked on each of its partitions. Every append counts towards it, and nothing polls.
+It continues once: when it has enough, when its time is up, or when the broker stops. A watch outlasts one fetch, for
+example that of a fetch session; the next growth of its partition notifies and removes it. Event loop only.
 """
 
 import asyncio
@@ -23,55 +22,56 @@ from tidelog.broker.timers import Timers
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers fetches that are due, about: the next produce waits no longer than that.
+# About how long a turn of the loop answers fetches: the next produce waits no longer.
 TURN_S = 0.002
-# By how much longer than it asked for a fetch may wait that finds nothing: a share of that, and at most so long. More,
-# and multiples of a tenth of a second, kept clients out that pause another of their partitions every 100 ms.
+# A fetch that finds nothing may wait longer than it asked for, by an eighth of that and at most ROUNDED_MS. More than
+# that, and multiples of a tenth of a second, starved clients that pause another of their partitions every 100 ms.
 ROUNDED_BY = 8
 ROUNDED_MS = 64
-# What a parked fetch takes in memory with its request, about, and what for each of its partitions.
+# About the memory of a parked fetch with its request, and of each of its partitions.
 WAITER_BYTES = 2200
 PLACE_BYTES = 700
-# Entries that are not good any more are few beside those that are, or no more than that.
+# Stale entries are at most this many, or at most half of all entries.
 DEAD_MAX = 16
 NEVER: Final = 1 << 62
 NOBODY: Final[Any] = object()
 
 _numbers = itertools.count()
-# What a parked fetch weighs, about what it takes in memory. Its answer is read when it can leave.
+# The weight of a parked fetch in its connection's unsent answers: about its memory. Its answer is read when it can
+# leave.
 PARKED_WEIGHT_BYTES = 1000
 
 
 class Parked:
-    """The fetches that wait, and when the time of each is up.
+    """The parked fetches, by the time when each is due.
 
-    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most an eighth,
-    and ROUNDED_MS. So a thousand idle consumers wake the broker sixteen times a second and not a thousand, and one poll
-    among sixty costs 0.6 of what it costs among fifteen. However many are due at once, a turn of the loop answers them
-    for TURN_S and leaves the others to the next.
+    Fetches that are due at nearly the same time are answered together: the time is rounded up by at most an eighth, and
+    ROUNDED_MS. So a thousand idle consumers wake the broker sixteen times a second and not a thousand times, and one
+    poll among sixty costs 0.6 of what it costs among fifteen. If many fetches are due at once, a turn of the loop
+    answers them for TURN_S and leaves the others to the next.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers, quota: Quota) -> None:
-        """Let fetches wait as far as there is room for what they hold."""
+        """Begin without fetches; `quota` bounds the memory of those that wait."""
         self.loop = loop
         self._now_ms = clock.monotonic_ms
         self._timers = timers
         self.quota = quota
-        # Partitions that have grown, of which not all who watch them were told.
+        # Partitions that have grown and have not notified all their watches yet.
         self.growing: dict[Waiters, None] = {}
-        # Those that wait, by when they are due.
+        # The parked fetches by due time.
         self._due: dict[int, dict[FetchWaiter, None]] = {}
-        # Each yields a fetch that is due, or None where it only looked at one.
+        # Iterators over due fetches; they yield None for a step that found none.
         self._waking: deque[Iterator[FetchWaiter | None]] = deque()
-        self.is_exact = False  # Whoever moves the clock by a fetch's time expects that to be up.
+        self.is_exact = False  # tests that move the clock by a fetch's time expect it to be due
         self._is_released = False
 
     def __len__(self) -> int:
-        """Return how many fetches wait."""
+        """Return the number of parked fetches."""
         return sum(map(len, self._due.values()))
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> "dict[FetchWaiter, None]":
-        """Let a fetch wait so long; return those that wait with it, of which it is to be taken when it does no more."""
+        """Park a fetch for `max_wait_ms`; return the dictionary from which it must be removed."""
         due_ms = self._now_ms() + max_wait_ms
         if not self.is_exact:
             step_ms = max_wait_ms // ROUNDED_BY or 1
@@ -91,36 +91,38 @@ class Parked:
         self.wake(self._all_due(due_ms))
 
     def _all_due(self, due_ms: int) -> "Iterator[FetchWaiter]":
-        """Yield the fetches that are due then, each of which is answered before the next."""
+        """Yield the fetches that are due then; each is answered before the next."""
         yield from list(self._due[due_ms])
         del self._due[due_ms]
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether none waits that is due."""
+        """Tell whether no parked fetch is due."""
         return not self._waking
 
     def release(self) -> None:
-        """Answer all of them with what is there, and whoever comes: the broker stops."""
+        """Answer all present and later fetches with what there is: the broker stops."""
         self._is_released = True
         for due in self._due.values():
             self.wake(iter(list(due)))
 
     def make_way(self, owner: Owner) -> None:
-        """Answer what a connection waits for: it asks for more, and no time passes while a test holds the clock."""
+        """Answer the fetch of a connection that sends another request: while a test holds the clock, its time never
+        comes.
+        """
         for due in self._due.values():
             for waiter in due:
                 if waiter.owner is owner:
                     self.wake(iter((waiter,)))
 
     def wake(self, due: "Iterator[FetchWaiter | None]") -> None:
-        """Answer fetches that are due, from the next turn of the loop on."""
+        """Answer due fetches from the next turn of the loop on."""
         self._waking.append(due)
         if len(self._waking) == 1:
             self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Answer some of those that are due, of each of their partitions in turn."""
+        """Answer some of the due fetches, from each iterator in turn."""
         waking = self._waking
         until = time.monotonic() + TURN_S
         while waking:
@@ -138,25 +140,25 @@ class Parked:
 
 
 class Watch(Protocol):
-    """What is told once that a partition has grown."""
+    """Is notified once when a partition has grown."""
 
     def grew(self, place: "Waiters") -> "FetchWaiter | None":
-        """Take note; return a fetch that has enough now."""
+        """Handle the growth; return a fetch that has enough now."""
 
     def released(self) -> "FetchWaiter | None":
-        """Take note that the partition is going away; return a fetch that is to be answered."""
+        """Handle the end of the partition; return a fetch that must be answered."""
 
 
-# Of a partition that nobody watches: there are thousands.
+# Shared by the thousands of partitions without watches.
 _NO_WATCHES: dict[object, Watch] = {}
 
 
 class Waiters:
-    """The fetches that wait for one partition to grow, and who watches it beyond one fetch.
+    """The fetches and watches that wait for one partition to grow.
 
-    A fetch is looked at again when the partition has grown to its threshold, whoever watches when it has grown at all:
-    an append costs the same however many there are, and what it wakes. Entries of fetches that were answered otherwise
-    stay until they are reached or are the most.
+    A fetch is checked again when the partition has grown to its threshold, a watch when it has grown at all. An append
+    costs the same however many there are, plus what it wakes. Entries of fetches that were answered otherwise stay
+    until they are reached, or are the majority.
     """
 
     __slots__ = (
@@ -172,20 +174,20 @@ class Waiters:
     )
 
     def __init__(self) -> None:
-        """Begin with nobody."""
-        self.count = 0  # of those that wait or watch
-        self.grown_bytes = 0  # while anybody waits
+        """Begin without fetches and watches."""
+        self.count = 0  # of fetches and watches
+        self.grown_bytes = 0  # counted only while `count` is not 0
         self._next = NEVER  # the smallest threshold
         self._parked: Parked | None = None
         # (threshold, number, fetch, round of the fetch): a heap.
         self._entries: list[tuple[int, int, FetchWaiter, int]] = []
         self._dead = 0
         self._is_waking = False
-        self._watches = _NO_WATCHES  # by their owners, one of each
-        self._firing = _NO_WATCHES  # those that are being told
+        self._watches = _NO_WATCHES  # by owner, one each
+        self._firing = _NO_WATCHES  # those being notified
 
     def watch(self, parked: Parked, owner: object, watch: Watch) -> None:
-        """Tell `watch`, the only one of its owner, when the partition grows from here on, once."""
+        """Notify `watch`, the only one of its owner, when the partition grows from here on, once."""
         self._parked = parked
         self.count += 1
         if self._watches is _NO_WATCHES:
@@ -193,7 +195,7 @@ class Waiters:
         self._watches[owner] = watch
 
     def unwatch(self, owner: object) -> Watch | None:
-        """Tell an owner's watch nothing any more; return it, if it was not told yet."""
+        """Remove an owner's watch; return it if it was not notified yet."""
         watch = self._watches.pop(owner, None) or self._firing.pop(owner, None)
         if watch is not None:
             self._leave()
@@ -207,24 +209,24 @@ class Waiters:
             self._next = NEVER
 
     def add(self, parked: Parked) -> None:
-        """Let one fetch more wait; `expect` says for what."""
+        """Count one more fetch; `expect` sets its threshold."""
         self._parked = parked
         self.count += 1
 
     def remove(self) -> None:
-        """Let one that was added wait no longer."""
+        """Remove a fetch that was added."""
         self._leave()
         if self.count:
             self.outdate()
 
     def expect(self, waiter: "FetchWaiter", more_bytes: int) -> None:
-        """Look at a fetch again when the partition has grown by so much."""
+        """Check a fetch again when the partition has grown by `more_bytes`."""
         threshold = self.grown_bytes + more_bytes
         heappush(self._entries, (threshold, next(_numbers), waiter, waiter.round))
         self._next = min(self._next, threshold)
 
     def outdate(self) -> None:
-        """Take note that an entry is not good any more."""
+        """Note that an entry has become stale."""
         self._dead += 1
         if self._dead > DEAD_MAX and 2 * self._dead > len(self._entries):
             self._entries = [entry for entry in self._entries if entry[2].round == entry[3]]
@@ -232,7 +234,7 @@ class Waiters:
             self._dead = 0
 
     def grow(self, size_bytes: int) -> None:
-        """Take note that the partition has grown."""
+        """Note that the partition has grown."""
         self.grown_bytes += size_bytes
         if (
             (self._watches or self.grown_bytes >= self._next)
@@ -244,16 +246,16 @@ class Waiters:
             self._parked.wake(self._reached(self._parked))
 
     def _reached(self, parked: Parked) -> "Iterator[FetchWaiter | None]":
-        """Tell those who watch, and take the entries whose threshold is reached; yield the fetches that have enough."""
-        told_bytes = -1  # how far it had grown when those who watch were told
+        """Notify the watches, and take the entries whose threshold is reached; yield the fetches that have enough."""
+        notified_bytes = -1  # `grown_bytes` when the watches were last notified
         while True:
             if self._firing:
                 _, watch = self._firing.popitem()
                 self._leave()
                 yield watch.grew(self)
-            elif self._watches and told_bytes != self.grown_bytes:
-                told_bytes = self.grown_bytes
-                # Who watches anew meanwhile has seen what there is.
+            elif self._watches and notified_bytes != self.grown_bytes:
+                notified_bytes = self.grown_bytes
+                # Watches that are added while these are notified have seen the growth.
                 self._firing, self._watches = self._watches, _NO_WATCHES
             elif self._entries and self._entries[0][0] <= self.grown_bytes:
                 yield self._first_reached()
@@ -264,17 +266,17 @@ class Waiters:
         parked.growing.pop(self, None)
 
     def _first_reached(self) -> "FetchWaiter | None":
-        """Take the first entry; return its fetch if that has enough."""
+        """Take the first entry; return its fetch if it has enough."""
         _, _, waiter, number = heappop(self._entries)
         is_good = waiter.round == number
         if is_good and not waiter.has_enough(self):
             return None
-        # It was counted when it ceased to be good; that of a fetch that has enough will be, with its answer.
+        # A stale entry was counted as such. That of a fetch with enough is counted when the fetch is answered.
         self._dead -= 1
         return waiter if is_good else None
 
     def release(self) -> None:
-        """Answer everybody with what is there: the partition is going away."""
+        """Answer all with what there is: the partition is going away."""
         if self._parked is not None:
             self._parked.wake(self._released())
 
@@ -289,12 +291,13 @@ class Waiters:
 
 
 class FetchWaiter(Later):
-    """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`: `places` are theirs.
+    """A fetch that waits for `missing_bytes` more in all its partitions together, for `max_wait_ms` at most.
 
-    `comes_to` is its response then. Exact, and still no append looks at it in vain: on each of k partitions it
-    expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
-    one of them has grown by its share. Of the partitions of a fetch session those that have nothing new are watched by
-    the session, which says when one of them has grown. It has one fetch that waits, and is charged with it.
+    `places` are the partitions, and `comes_to` becomes the response. The count is exact, yet no append checks the fetch
+    in vain: each of k partitions has a threshold of a share of what is missing, and the k shares together are no more
+    than that. So the fetch cannot have enough before one partition has grown by its share. In a fetch session, the
+    session watches the partitions with nothing new, and notifies its one waiting fetch when one has grown. The fetch is
+    charged to the session.
     """
 
     __slots__ = (
@@ -321,18 +324,18 @@ class FetchWaiter(Later):
         weight_bytes: int = PARKED_WEIGHT_BYTES,
         of: int = 0,
     ) -> None:
-        """Wait; `of` is how many partitions a session has, with those that it watches itself; 0 is none."""
+        """Wait; `of` is the number of partitions of a session, with those it watches itself; 0 without a session."""
         Later.__init__(self, weight_bytes)
-        self._comes_to: Any = comes_to  # None once nothing is waited for
+        self._comes_to: Any = comes_to  # None once the wait is over
         self._missing_bytes = missing_bytes
         self._parked = parked
         self._hold: Hold | None = None
         self.owner: Owner | None = None
-        self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
-        # How far each had grown when its growth was last counted.
+        self.round = 0  # entries of earlier rounds are stale; -1 once the wait is over
+        # `grown_bytes` of each partition when its growth was last counted.
         self._bases: dict[Waiters, int] = {}
         self._of, self._in_session = of, of > 0
-        self._share = 0  # that is expected of each: nothing yet
+        self._share = 0  # the threshold of each; 0 before the first
         if places:
             self._bases = {place: place.grown_bytes for place in places}
             self._of = max(of, len(self._bases))
@@ -342,15 +345,15 @@ class FetchWaiter(Later):
         self._due = parked.add(self, max_wait_ms)
 
     def _expect_shares(self) -> None:
-        """Expect of each partition a share of what is missing: of one all of it, of several half, to share anew."""
+        """Set the threshold of each partition: all that is missing for one, half of an equal share for several."""
         self._share = self._missing_bytes if self._of == 1 else max(1, self._missing_bytes // (2 * self._of))
         for place in self._bases:
             place.expect(self, self._share)
 
     def charge(self, owner: Owner) -> None:
-        """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
+        """Charge the fetch's memory to a connection while it waits; at the bound it waits no longer."""
         self.owner = owner
-        # Where a single byte is enough it never comes to wait at those that are watched otherwise.
+        # If a single byte is enough, it never waits at the partitions that the session watches.
         places = self._of if self._missing_bytes > 1 else len(self._bases)
         if self._in_session and not places:
             return
@@ -360,12 +363,12 @@ class FetchWaiter(Later):
             self._parked.wake(iter((self,)))
 
     def hurry(self) -> bool:
-        """Answer with what is there, soon."""
+        """Answer soon with what there is."""
         self._parked.wake(iter((self,)))
         return True
 
     def has_enough(self, place: Waiters) -> bool:
-        """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""
+        """Count the growth of a partition since the last time; tell whether nothing is missing any more."""
         self._count(place)
         if self._missing_bytes > 0:
             if self._share == 1 or 0 < self._of * self._share <= self._missing_bytes:
@@ -375,7 +378,7 @@ class FetchWaiter(Later):
         return self._missing_bytes <= 0
 
     def grew(self, place: Waiters, size_bytes: int) -> bool:
-        """Do the same for one that was watched otherwise, and has grown by so much: from now on wait there too."""
+        """As `has_enough`, for a partition of the session that grew by `size_bytes`; also wait there from now on."""
         if self._comes_to is None or place in self._bases:
             return False
         place.add(self._parked)
@@ -387,7 +390,7 @@ class FetchWaiter(Later):
         self._bases[place] = place.grown_bytes
 
     def _share_anew(self, reached: Waiters) -> None:
-        """Count all partitions, and expect smaller shares of them."""
+        """Count the growth of all partitions, and set smaller thresholds."""
         self.round += 1
         for place in self._bases:
             self._count(place)
@@ -397,22 +400,22 @@ class FetchWaiter(Later):
             self._expect_shares()
 
     def finish(self) -> None:
-        """Answer now with what is there."""
+        """Answer now with what there is."""
         comes_to = self._comes_to
         if comes_to is None:
             return
         self._forget()
         try:
             self.resolve(comes_to)
-        except Exception:  # The others that are due are answered.
+        except Exception:  # the other due fetches are still answered
             _log.exception("a parked fetch could not be answered")
 
     def cancel(self) -> None:
-        """Leave without an answer."""
+        """End the wait without an answer."""
         self._forget()
 
     def _forget(self) -> None:
-        """Wait for nothing any more."""
+        """End the wait."""
         if self._comes_to is None:
             return
         self._comes_to = None

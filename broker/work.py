@@ -1,7 +1,7 @@
 """What a coroutine of the broker may await: requests that take more than one step, and jobs of the maintenance thread.
 
-A handler whose response is at hand returns it. Any other returns a coroutine, which reads from top to bottom; each
-`await` says where it goes on:
+A handler returns its response if it has it. Otherwise it returns a coroutine, which reads from top to bottom; each
+`await` says where it continues:
 
 - `await loop()`: on the event loop, after other connections had a turn if this one has used up its share;
 - `await turn()`: on the event loop, after other connections had a turn;
@@ -13,7 +13,7 @@ A handler whose response is at hand returns it. Any other returns a coroutine, w
 
 `loop`, `anywhere` and `reader` return the lane that the coroutine is in from then on. On a reader thread they raise
 `Stopping` if the broker stops; a coroutine that does not catch it sends no answer. When its client leaves, a coroutine
-is closed where it waits, so clean-up belongs into `finally`. Two waits are not cut short: for a turn on the event loop,
+is closed where it waits, so cleanup belongs in `finally`. Two waits are not cut short: for a turn on the event loop,
 and for a flush.
 
 A job of the maintenance thread is a coroutine, too. It stays on that thread, and awaits one of these before each step:
@@ -123,15 +123,15 @@ def next_to_answer() -> Generator[object, None, None]:
 
 
 async def maybe_await(form: "T | Coroutine[Any, Any, T] | Later") -> T:
-    """Return the response that a handler has returned, awaited if it is not at hand."""
+    """Return a handler's response, awaiting it if necessary."""
     response: T = await form if isinstance(form, Later | Coroutine) else form
     return response
 
 
 async def in_first_lane(call: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]:
-    """Call a function in this lane, or else in the next one that allows what it does; return its result and that lane.
+    """Call a function in this lane, or else in the next one that allows its work; return its result and that lane.
 
-    It raises NotInMemory or TakesLong for what its lane does not allow.
+    The function raises NotInMemory or TakesLong for work that its lane does not allow.
     """
     while True:
         try:
@@ -140,12 +140,12 @@ async def in_first_lane(call: Callable[[Lane], T], lane: Lane) -> tuple[T, Lane]
             needed = SHORT
         except TakesLong:
             needed = LONG
-        # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+        # Not in the handler: the exception and its frames would stay alive for as long.
         lane = await reader(needed)
 
 
 async def map_in_chunks(call: Callable[[P], T], items: Sequence[P]) -> list[T]:
-    """Return the result of a call for each of what may be many items, a thousand at a time."""
+    """Return the result of a call for each item, a thousand at a time."""
     results: list[T] = []
     for first in range(0, len(items), MANY):
         await (anywhere() if len(items) <= MANY else reader(LONG))
@@ -163,7 +163,7 @@ class MemoryInUse:
 
     @property
     def is_full(self) -> bool:
-        """Whether the work under way runs to its end, without giving others a turn."""
+        """Whether present work must run to its end without giving others a turn."""
         return self.total_bytes > HELD_BYTES_MAX
 
 

@@ -1,7 +1,7 @@
-"""A scrape: what is known of the broker now, as text.
+"""A scrape: the state of the broker now, as text.
 
-What belongs to the event loop is copied there, in one go: some counters, and the tuple of topics. The rest is read on a
-reader thread, in steps, from what any thread may read, as Metadata does. Nothing here changes what it looks at.
+What belongs to the event loop is copied there in one go: some counters, and the tuple of topics. The rest is read on a
+reader thread, in steps, from what any thread may read. A scrape changes nothing that it reads.
 """
 
 from collections import Counter, defaultdict
@@ -27,22 +27,22 @@ from tidelog.storage.search.by_time import APPEND_TIME
 from tidelog.storage.search.lag import lag_ms, latency_ms, times_of
 from tidelog.storage.sources import WAITING
 
-# Beyond these an answer would be megabytes: it says less of each then.
+# Beyond these bounds an answer would be megabytes, so it says less of each.
 MOST_PARTITIONS = 5_000
 MOST_TOPICS = 5_000
 MOST_LAGS = 5_000
-# A group's name may have 32 KiB, and is in two lines for each partition: longer than a topic's they are left out.
+# A group's name may have 32 KiB, and appears in two lines for each partition. Names longer than a topic's are left out.
 MOST_GROUP_NAME = 249
-# How long a scrape looks for delays, and as long for lags.
+# How long a scrape looks for delays, and as long again for lags.
 LOOKS_S = 0.25
-# Of logs, 2 us each and more where they have many segments; of lines, less than one.
+# Logs per step: 2 us each, and more with many segments. Lines per step: less than 1 us each.
 STEP_LOGS = 250
 STEP_COMPACTED = 25
 STEP_LINES = 2_000
 
 
 class _Seen(NamedTuple):
-    """What is read on the event loop. The counts of an API go on; each is read once, on the reader thread."""
+    """What is read on the event loop. The counts of an API change meanwhile; the reader thread reads each once."""
 
     net: Net
     apis: list[tuple[str, ApiTally]]
@@ -50,11 +50,11 @@ class _Seen(NamedTuple):
     held: dict[str, tuple[int, int]]
     topics: tuple[Topic, ...]
     committed: Sequence[tuple[str, str, int, int]]  # group, topic, partition, offset
-    uncounted: int  # that were committed beside these
+    uncounted: int  # committed offsets besides these
 
 
 class _Samples(defaultdict[Metric, list[Sample]]):
-    """What is told of each metric."""
+    """The samples of each metric."""
 
     def __init__(self) -> None:
         super().__init__(list)
@@ -76,7 +76,7 @@ class Collector:
         self._process = ProcessCollector(registry=None)
 
     async def scrape(self) -> list[bytes]:
-        """Return the text in pieces. To be begun on the event loop."""
+        """Return the text in pieces. Begin it on the event loop."""
         seen = self._look()
         await reader(SHORT)
         samples = _Samples()
@@ -119,7 +119,7 @@ class Collector:
     # -- a reader thread -----------------------------------------------------------------------------------------
 
     def _of_broker(self, seen: _Seen, samples: _Samples) -> None:
-        """Add what needs no look at a log."""
+        """Add what needs no log."""
         broker, net = self._broker, seen.net
         tally = broker.logs.shared.tally
         ours = tidelog.__version__, broker.cluster_id, broker.node_id
@@ -175,7 +175,7 @@ class Collector:
             samples.add(table.FAILING_PARTITION, 1, label)
 
     def _of_logs(self, topics: Sequence[Topic], samples: _Samples) -> Iterator[None]:
-        """Add what the logs say, in steps."""
+        """Add the figures of the logs, in steps."""
         now_ms, dirty_ratio = self._broker.clock.now_ms(), 0.0
         tells_partitions = sum(len(topic.partitions) for topic in topics) <= MOST_PARTITIONS
         totals = Counter(dict.fromkeys(_SUMS, 0))
@@ -250,7 +250,7 @@ class Collector:
         samples.add(table.LAGS_LEFT_OUT, left_out)
 
 
-# What is added up over all logs.
+# Metrics that are summed over all logs.
 _SUMS = (
     table.PARTITIONS,
     table.SEGMENTS,
@@ -283,12 +283,12 @@ def _in_steps(metric: Metric, samples: Sequence[Sample]) -> Iterator[bytes]:
 
 
 def _bounds(log: Log) -> tuple[int, int]:
-    """Return where a log begins and ends: either may change what is found in it."""
+    """Return the start and end of a log: a change of either may change what is found in it."""
     return log.log_start_offset, log.log_end_offset
 
 
 def _delay_s(log: Log) -> float | None:
-    """Return how long after it was made the last record of a log was appended."""
+    """Return the time from the creation of the last record to its append."""
     times = times_of(log, log.log_end_offset - 1, WAITING)
     delay_ms = None if times is None else latency_ms(times)
     return None if delay_ms is None else delay_ms / 1000

@@ -1,7 +1,7 @@
-"""Figures as text, in the format that Prometheus reads (version 0.0.4).
+"""Writes metrics in Prometheus's text format (version 0.0.4).
 
-Written here because a broker of thousands of partitions has ten thousands of lines: prometheus_client takes some 25 us
-for each, this less than one. Its parser is the judge of it, in the tests.
+A broker of thousands of partitions has tens of thousands of lines. prometheus_client takes some 25 us for each, this
+module less than one. The tests check its output with prometheus_client's parser.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ Sample = tuple[str, float]
 
 
 def labels(names: Sequence[str], values: Sequence[object]) -> str:
-    """Return what stands behind a metric's name: its labels in braces, nothing where it has none."""
+    """Return labels in braces, as they follow a metric's name; nothing if there are none."""
     if not names:
         return ""
     pairs = [f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in zip(names, values, strict=True)]
@@ -26,12 +26,12 @@ def labels(names: Sequence[str], values: Sequence[object]) -> str:
 
 
 def heading(metric: Metric) -> str:
-    """Return the lines that come before a metric's samples."""
+    """Return the lines before a metric's samples."""
     return f"# HELP {metric.name} {metric.doc}\n# TYPE {metric.name} {metric.kind}\n"
 
 
 def text(metric: Metric, samples: Iterable[Sample], *, with_heading: bool = True) -> str:
-    """Return the lines of a counter or a gauge; nothing where there is no sample."""
+    """Return the lines of a counter or a gauge; nothing without samples."""
     body = "".join(f"{metric.name}{label} {value}\n" for label, value in samples)
     return heading(metric) + body if body and with_heading else body
 
@@ -39,7 +39,7 @@ def text(metric: Metric, samples: Iterable[Sample], *, with_heading: bool = True
 def histogram(
     metric: Metric, bounds: Sequence[float], samples: Iterable[tuple[Sequence[object], Sequence[int], float]]
 ) -> str:
-    """Return a histogram: of each sample the values of its labels, its counts by bound and above, its sum."""
+    """Return a histogram. A sample is the values of its labels, its counts by bound and above, and its sum."""
     assert metric.kind == HISTOGRAM
     made = []
     for values, counts, total in samples:

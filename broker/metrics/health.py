@@ -1,8 +1,8 @@
-"""Whether the broker is well: what `/health` answers.
+"""The health of the broker: the answer of `/health`.
 
-It is not while it stops, or where a log takes no writes. A log whose compaction fails is named beside: that is tried
-again, and takes nothing but space meanwhile. Event loop, in steps: it must answer when the reader threads do not come
-to it.
+The broker is unhealthy while it stops, or if a log takes no writes. Logs whose compaction fails are listed, too, but
+compaction is tried again and costs only space meanwhile. Runs on the event loop, in steps, because it must answer even
+if the reader threads are busy.
 """
 
 from collections.abc import Generator
@@ -11,9 +11,9 @@ from typing import Any
 import tidelog
 from tidelog.broker.broker import Broker
 
-# Of logs, a quarter of a microsecond each.
+# Logs per step: a quarter of a microsecond each.
 STEP_LOGS = 2_000
-# That are named in an answer, with the reason.
+# The most logs that an answer names, with the reasons.
 MOST_NAMED = 100
 OK, UNAVAILABLE = 200, 503
 

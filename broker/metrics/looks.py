@@ -1,7 +1,7 @@
-"""Figures that take a look into a log each: found again where something changed, for so long a scrape.
+"""Figures that need a read of each log: found again after a change, within a time limit for each scrape.
 
-Owns what was found, and whose turn it is. Where the time is not enough for all, those that were not reached keep what
-was found before, and the next scrape begins with them. Reader thread.
+If the time is not enough for all logs, the others keep their last figure, and the next scrape begins with them. Reader
+thread.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -12,12 +12,12 @@ from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import StorageError, TakesLong
 
-# A step; each takes some 50 us.
+# Looks per step: some 50 us each.
 MANY = 20
 
 
 class Look(NamedTuple):
-    """What is looked for: found again when `state` is another. `key` names it for good."""
+    """One figure: `find` it again when `state` has changed. `key` identifies it for good."""
 
     key: Hashable
     state: Hashable
@@ -25,16 +25,16 @@ class Look(NamedTuple):
 
 
 class Looks:
-    """What was found of one kind."""
+    """The figures of one kind that were found so far."""
 
     def __init__(self, most_s: float) -> None:
-        """Take so long for it each time."""
+        """Look for at most `most_s` seconds in each scrape."""
         self._most_s = most_s
         self._found: dict[Hashable, tuple[Hashable, float | None]] = {}
         self._first = 0
 
     async def look(self, wanted: Sequence[Look]) -> list[float | None]:
-        """Return what is found of each, in order; None where there is nothing, or nobody has looked yet."""
+        """Return the figures in order; None if there is none, or none was looked for yet."""
         before, self._found = self._found, {}
         count, left_s, first, looked = len(wanted), self._most_s, self._first, 0
         for number in range(count):

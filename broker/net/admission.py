@@ -1,6 +1,6 @@
-"""Who is let in: the table of connections, and its limits.
+"""Admission: the table of connections, and its limits.
 
-Owns which connections there are, and how many of each address. Knows nothing of what they do. Event loop only.
+Knows nothing of what connections do. Event loop only.
 """
 
 import asyncio
@@ -16,26 +16,26 @@ C = TypeVar("C")
 
 
 def _descriptors_for_connections() -> int:
-    """Return how many of the descriptors that this process may have are for connections, not for files."""
+    """Return how many of the process's descriptors are for connections; the others are for files."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return INT_MAX if most == resource.RLIM_INFINITY else most * 3 // 4
 
 
 class Admission(Generic[C]):
-    """The connections of type `C` that were admitted and are not gone."""
+    """The admitted connections, of type `C`, that are still open."""
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
-        """Have the limits that the options say at the moment."""
+        """Admit within the limits of the present options."""
         self._config = config
         self._per_address: Counter[str] = Counter()
         self._left = asyncio.Event()
         self.connections: set[C] = set()
-        self.is_stopping = False  # nobody is admitted any more
-        # Since the start: who was admitted, who was not, and whose requests could not be understood.
+        self.is_stopping = False  # refuse every connection
+        # Counts since the start; `bad_requests` counts the invalid requests of all connections.
         self.admitted = self.refused = self.bad_requests = 0
 
     def admit(self, connection: C, address: str) -> str | None:
-        """Take a connection in, or say why not."""
+        """Admit a connection and return None, or return the reason of the refusal."""
         refusal = self._refusal(address)
         if refusal is None:
             self.admitted += 1
@@ -47,7 +47,7 @@ class Admission(Generic[C]):
 
     @property
     def most(self) -> int:
-        """How many connections there may be at once."""
+        """The most connections at a time."""
         return min(self._config().max_connections, _descriptors_for_connections())
 
     def _refusal(self, address: str) -> str | None:
@@ -63,7 +63,7 @@ class Admission(Generic[C]):
         return None
 
     def forget(self, connection: C, address: str) -> None:
-        """Drop a connection that is gone, if it was ever admitted."""
+        """Remove a closed connection, if it was admitted."""
         self._left.set()
         if connection in self.connections:
             self.connections.remove(connection)
@@ -72,7 +72,7 @@ class Admission(Generic[C]):
                 del self._per_address[address]
 
     async def all_left(self, timeout_s: float) -> bool:
-        """Wait until there are no connections; return whether that came to pass."""
+        """Wait until all connections are closed; return whether they are."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.connections:

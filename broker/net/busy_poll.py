@@ -1,16 +1,16 @@
-"""Looking for the next request a moment longer before the event loop goes to sleep.
+"""Polls for the next request a moment longer before the event loop sleeps.
 
 A client that waits for each answer asks again within microseconds. Putting a thread to sleep and waking it takes longer
-than that, most of all on a virtual machine: on one, the median of a produce, one after another, fell from 130 us to
-65, and its CPU from 85 us to 71. Where the next request does not come soon enough, again and again, nobody looks any
-more, but now and then. Waiting for a commit in the same way won nothing, and took half as much CPU again.
+than that, above all in a virtual machine. On one, the median of successive produces fell from 130 us to 65, and their
+CPU from 85 us to 71. If the next request repeatedly comes too late, polling is tried only now and then. Polling for a
+commit in the same way won nothing, and took half as much CPU again.
 """
 
 import asyncio
 import time
 
 POLL_NS = 50_000
-# After misses in a row that many requests go by before the next try, each time twice as many, up to this.
+# The most requests without polling after misses; each miss in a row doubles the number.
 MOST_SKIPPED = 255
 
 
@@ -26,7 +26,7 @@ class BusyPoll:
         self._to_skip = 0
 
     def request_came(self) -> None:
-        """Look for the next one. To be called whenever bytes have been received and dealt with."""
+        """Poll for the next request. Call this after received bytes have been processed."""
         if self._is_polling:
             self._was_hit = True
             self._since_ns = 0

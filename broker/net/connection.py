@@ -1,26 +1,23 @@
 """One client connection: bytes in, frames out of them, responses back in the order of the requests.
 
-Requests are dispatched as they come, many of them before the first is answered: a produce that waits for its
-fsync does not hold up the next one. Responses leave strictly in order. What a client can make us hold is bounded:
-its frame, its requests in flight, and what it has not yet read of our answers. At a bound the connection stops
-taking requests, and TCP tells the client. What it can make us do in one turn of the loop is bounded too: it goes on
-after the others had theirs.
+Requests are dispatched as they come, many of them before the first is answered: a produce that waits for its fsync does
+not hold up the next one. Responses leave strictly in order. The memory of a client is bounded: its frame, its requests
+in flight, and its unread answers. At a bound the connection stops taking requests, and TCP tells the client. The work
+of a client in one turn of the loop is bounded too: the rest waits until others had their turn.
 
-Why a connection is not read from:
-
-It begins without a reason, and is read from exactly while it has none. It may have any of these, again and again:
+A connection is not read from while it has any of these reasons. It begins without one. These come and go:
 
     TURN       its time in this turn of the loop is used up     until its next turn
-    UNSENT     its client has left as much as it may            until it has taken some
-    PENDING    as much is to be answered as may be              until some of it has left, or turned out to be less
-    MEMORY     its frame has to wait for a larger buffer        until others give back theirs
+    UNSENT     too many of its answers are unread               until the client has taken some
+    PENDING    too many answers are pending                     until some have left, or weigh less
+    MEMORY     its frame waits for a larger buffer              until others return theirs
 
-Two it never loses. It comes to them in this order, if to the first at all; `connection_lost` may come at any time:
+These two stay. They come in this order, though the first may be skipped, and `connection_lost` may come at any time:
 
-    FINISHING  its client, or the broker, has come to an end: what is owed is answered, and then it is CLOSING
-    CLOSING    nothing is answered any more: it closes as soon as what was answered has been sent
+    FINISHING  the client or the broker has come to an end: pending requests are answered, then it is CLOSING
+    CLOSING    nothing more is answered: it closes as soon as its answers have been sent
 
-A refusal, a bad request, a fault and silence lead to CLOSING at once; to close what is CLOSING is to abort it.
+A refusal, a bad request, a fault and silence lead to CLOSING at once. To close a CLOSING connection is to abort it.
 """
 
 import asyncio
@@ -65,39 +62,39 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i").unpack_from
 
-# A client whose requests take less goes on where the time of a turn is used up.
+# A client whose requests usually take less than this continues even if the time of the turn is used up.
 QUICK_S = 0.0002
-# So much more at most than twice as long counts for as usual, at once.
+# One measurement raises the usual time at most to twice itself and this much more.
 MORE_S = 0.00005
-# Where no connection takes longer in a turn of the loop, none waits for others: to keep time costs as much as two small
-# requests.
+# If no connection takes longer than this in a turn of the loop, none waits for others: measuring costs as much as two
+# small requests.
 BRIEF_S = 0.0001
 
-# Of Linux's states of a TCP connection: it is over; the other side has said that it sends no more.
+# Linux's TCP states: the connection is closed; the other side sends no more.
 TCP_CLOSED, TCP_CLOSE_WAIT = 7, 8
 
 
-# Why a connection is not read from: bits of a number.
+# The reasons not to read, as bits.
 TURN, UNSENT, PENDING, MEMORY, FINISHING, CLOSING = (1 << bit for bit in range(6))
 
 
 class Reading:
-    """The reasons not to read from a connection. Invariant: its transport is paused exactly while there are some."""
+    """The reasons not to read from a connection. Invariant: its transport is paused exactly while there are any."""
 
     __slots__ = ("_transport", "reasons")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self.reasons = 0  # as a number
+        self.reasons = 0  # bits
 
     def pause(self, reason: int) -> None:
-        """Read no more, for this reason too."""
+        """Stop reading, for this reason too."""
         if not self.reasons:
             self._transport.pause_reading()
         self.reasons |= reason
 
     def resume(self, reasons: int) -> bool:
-        """Read on if no other reasons are left; tell whether that is so."""
+        """Remove reasons, and read on if none is left; tell whether that is so."""
         self.reasons &= ~reasons
         if not self.reasons:
             self._transport.resume_reading()
@@ -106,7 +103,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all connections of a server have in common."""
+    """What all connections of a server share."""
 
     admission: "Admission[Connection]"
     outbox: Outbox
@@ -133,13 +130,13 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._received: ReceiveBuffer
         self._pending: PendingAnswers
         self._sweeps_idle = 0
-        self._usual_s = TURN_S  # that what it asks for takes; of a new one nothing is known
-        self._has_left = False  # the client: it sends no more than has come
+        self._usual_s = TURN_S  # the usual time of its requests; unknown at first
+        self._has_left = False  # the client: it sends nothing more
 
     # -- asyncio's side --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in, unless the server is full."""
+        """Admit the connection, unless a limit is reached."""
         self._transport = cast(asyncio.Transport, transport)
         address, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         reached_host, reached_port = transport.get_extra_info("sockname")[:2]
@@ -162,16 +159,16 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._admission.forget(self, self.session.address)
         self._pending.cancel()
         self._sender.drop()
-        # Connection, transport and sender refer to one another: what is left of them waits for the collector, which may
-        # not come for long. So the bytes go at once.
+        # Connection, transport and sender refer to one another, so they stay until the collector runs. The bytes go at
+        # once.
         self._received.drop()
         if error is not None:
-            # Clients go as they please; anything else is a fault of ours or of the system.
+            # Clients may disconnect at any time; anything else is our fault or the system's.
             level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
             _log.log(level, "connection lost peer=%s error=%r", self.session.peer, str(error), exc_info=error)
 
     def eof_received(self) -> bool:
-        """Take no more, and close once what came before is answered: a client may say all it has to say, and listen."""
+        """Close once earlier requests are answered: a client may shut down its sending side and still read."""
         if self._hurry():
             self.finish()
         else:
@@ -184,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         return received.view[received.filled : received.frame_end or SMALL_BUFFER_BYTES]
 
     def buffer_updated(self, size_bytes: int) -> None:
-        """Take note of received bytes."""
+        """Process received bytes."""
         self._sweeps_idle = 0
         received = self._received
         received.filled += size_bytes
@@ -211,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     # -- requests --------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
+        """Dispatch the complete frames in the buffer, as many as a turn allows, and send the answers that are ready."""
         turns, began_s = self._turns, monotonic()
         if turns.ends_s and began_s > turns.ends_s and self._usual_s >= QUICK_S:
             self._wait_for_turn()
@@ -231,14 +228,14 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         took_s = monotonic() - began_s
         if took_s >= BRIEF_S:
             turns.begin(began_s)
-        # Other threads may have had the processor meanwhile: once is not enough to count as slow.
+        # Another thread may have had the processor: one measurement is not enough to count as slow.
         usual_s = 2 * self._usual_s + MORE_S
         if took_s < usual_s:
             usual_s = took_s
         self._usual_s = usual_s
 
     def _dispatch_frames(self, out: Parts, began_s: float) -> int:
-        """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
+        """Dispatch frames until one is incomplete or a bound is reached; return where the rest starts."""
         received, pending, reading, turns = self._received, self._pending, self._reading, self._turns
         view, filled, start = received.view, received.filled, 0
         dispatch = self._dispatch
@@ -250,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             if end > filled:
                 break
             if start:
-                # Not the only one in this packet: has this client had its turn?
+                # not the first in this packet: check the client's share of the turn
                 now_s = monotonic()
                 if not turn_ends and (turns.ends_s or now_s - began_s >= BRIEF_S):
                     turn_ends = turns.share_ends_s()
@@ -288,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         )
 
     def _wait_for_turn(self) -> None:
-        """Go on with the requests that have come in a later turn of the loop."""
+        """Process the received requests in a later turn of the loop."""
         self._reading.pause(TURN)
         self._turns.wait(self._take_turn)
 
@@ -300,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._reading.resume(MEMORY)
 
     def _fail(self, fault: Exception) -> None:
-        """Close the connection: the peer's fault in a line, ours with everything."""
+        """Close the connection. Log the peer's fault in one line, our own with its traceback."""
         session = self.session
         if isinstance(fault, CutShort):
             self._send([fault.sent])
@@ -317,14 +314,14 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     # -- clients that are silent, slow or gone -----------------------------------------------------------------
 
     def idle_sweeps(self) -> int:
-        """Return for how many sweeps nothing has come; a large buffer is given back after the first."""
+        """Return for how many sweeps nothing was received; after the first, return a large buffer."""
         if self._sweeps_idle == 1 and not self._received.filled:
             self._received.shrink()
         self._sweeps_idle += 1
         return self._sweeps_idle - 1
 
     def look_after(self, now_s: float, others_wait: bool) -> None:
-        """Notice a frame that comes too slowly, and that the client of a connection that is not read from has left."""
+        """Detect a frame that comes too slowly, and a client that left while its connection is not read from."""
         if self._reading.reasons:
             self._received.forget_pace()
             self._look_after_client()
@@ -332,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._check_pace(now_s, others_wait)
 
     def _check_pace(self, now_s: float, others_wait: bool) -> None:
-        """Cut the connection off if the frame that is under way comes too slowly."""
+        """Abort the connection if its frame comes too slowly."""
         if (too_slow := self._received.too_slow(now_s, others_wait)) is not None:
             came_bytes, took_s = too_slow
             _log.warning(
@@ -342,10 +339,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._transport.abort()
 
     def _look_after_client(self) -> None:
-        """Notice that the client of a connection that is not read from has left, of which asyncio tells nothing.
+        """Detect that the client has left while the connection is not read from: asyncio does not report that.
 
-        What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
-        the connection, as does what takes too long to be done for nobody.
+        What it sent before is served, but its fetches wait no longer. A frame that can no longer be completed ends the
+        connection, as does work that takes too long for a client that may be gone.
         """
         if self._reading.reasons == CLOSING or self._transport.is_closing():
             return
@@ -360,37 +357,37 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 self._transport.abort()
 
     def _hurry(self) -> bool:
-        """Have nothing wait that need not: the client sends no more, but may read its answers. Tell if it pays."""
+        """Complete pending answers soon: the client sends no more, but may read. Tell whether that pays."""
         self._has_left = True
         return self._pending.hurry()
 
     # -- responses -------------------------------------------------------------------------------------------
 
     def _send(self, out: Parts) -> None:
-        """Send small answers, after the large ones that are still being sent."""
+        """Send small answers, after the large ones in progress."""
         if self._sender.queued_bytes:
             self._stream(out)
         elif out:
             self._outbox.send(self._transport, out)
 
     def _send_large(self, out: Parts, answer: Streamed) -> None:
-        """Send a large answer after the small ones, which are then off the list."""
+        """Send a large answer after the small ones, and clear their list."""
         self._send(out[:])
         out.clear()
         self._stream(answer.parts)
 
     def _stream(self, parts: Sequence[Part]) -> None:
-        """Send as the client takes it."""
+        """Send parts as the client takes them."""
         self._sender.send(parts)
         if self._sender.is_full:
             self._reading.pause(UNSENT)
 
     def _lighter(self) -> None:
-        """Go on soon: an answer to come no longer holds up the requests after it."""
+        """Continue soon: a pending answer no longer holds up the requests after it."""
         self._broker.loop.call_soon(self.went_on)
 
     def _answer(self) -> None:
-        """Send every answer that is ready and stands after none that is not; then go on with the requests."""
+        """Send every answer that is ready and not behind one that is not; then process further requests."""
         if self._reading.reasons & CLOSING or self._transport.is_closing():
             return
         out: Parts = []
@@ -409,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._go_on()
 
     def went_on(self) -> None:
-        """Send and take what had to wait: there may be room for it now."""
+        """Continue what had to wait: there may be room for it now."""
         if self._reading.reasons & CLOSING:
             if self._sender.is_empty:
                 self._transport.close()
@@ -419,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._go_on()
 
     def _go_on(self) -> None:
-        """Go on with the requests, or to the end, if what held them up is over."""
+        """Process further requests, or finish, if nothing holds them up any more."""
         if self._reading.reasons & FINISHING and not self._pending.answers:
             self.close()
             return
@@ -432,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._process()
 
     def _fail_sending(self, fault: Exception) -> None:
-        """End the connection in the middle of an answer, which cannot be read or written."""
+        """End the connection in the middle of an answer that cannot be read or written."""
         _log.error("answer cut short, connection closed peer=%s", self.session.peer, exc_info=fault)
         self._sender.drop()
         self.close()
@@ -440,13 +437,13 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Take no further request, and close once what is owed has been answered."""
+        """Take no further request, and close once all pending requests are answered."""
         self._reading.pause(FINISHING)
         if not self._pending.answers:
             self.close()
 
     def close(self) -> None:
-        """Close once what was answered has been sent; the second time, at once."""
+        """Close once the answers have been sent; the second time, at once."""
         if self._reading.reasons & CLOSING:
             self._transport.abort()
             return
@@ -460,16 +457,16 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._transport.abort()
 
     @property
-    def owes_answers(self) -> bool:
-        """Tell whether a client that reads its answers waits for some."""
+    def has_pending_answers(self) -> bool:
+        """Tell whether answers are pending, and the client reads its answers."""
         return bool(self._pending.answers) and not self._sender.is_full
 
 
 def _tcp_state(its_socket: "socket.socket") -> int:
-    """Return which state a connection is in: of one that is not read from asyncio tells nothing."""
+    """Return the TCP state of a connection; asyncio does not report it while reading is paused."""
     return its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
 
 def _unread_bytes(its_socket: "socket.socket") -> int:
-    """Return how much has come that was not read."""
+    """Return the number of received bytes that were not read."""
     return int.from_bytes(ioctl(its_socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)

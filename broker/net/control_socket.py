@@ -1,7 +1,7 @@
-"""The socket by which a test controls its broker: DATA/.control, one JSON object a line, and one for an answer.
+"""The socket by which a test controls its broker: DATA/.control, with one JSON object a line in both directions.
 
-Owns the socket and its lines; `broker.control` does what they say. It is never on a network: the file is open to the
-owner of the data folder alone.
+`broker.control` runs the commands. The socket is never on a network: only the owner of the data folder can open the
+file.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from tidelog.broker.control import Control
 from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, reached
 from tidelog.storage import files
 
-# So many may connect in a turn of the loop; others are refused at once.
+# The most connections in a turn of the loop; others are refused at once.
 BACKLOG = 1024
 
 
 class ControlSocket:
-    """Takes commands, several connections at once, each in order."""
+    """Takes commands, on several connections at once, in order on each."""
 
     def __init__(self, control: Control, folder: Path) -> None:
-        """Listen nowhere yet; `folder` is the data folder, which this process has locked."""
+        """Do not listen yet; `folder` is the data folder, which this process has locked."""
         self._control = control
         self.path = folder / NAME
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> None:
-        """Begin. Raises OSError, one that says so where another process listens there."""
+        """Listen. Raises OSError, also if another process listens there."""
         listening = socket.socket(socket.AF_UNIX)
         try:
             with reached(self.path) as path:
@@ -45,7 +45,7 @@ class ControlSocket:
             raise
 
     def _remove_stale(self, path: str) -> None:
-        """Remove what a broker has left that was killed."""
+        """Remove the file of a broker that was killed."""
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(path)
@@ -57,7 +57,7 @@ class ControlSocket:
         raise OSError(f"{self.path}: another process listens there; end it, or name another data folder")
 
     async def stop(self) -> None:
-        """End, and leave no file."""
+        """Stop, and leave no file."""
         if self._server is None:
             return
         self._server.close()
@@ -74,7 +74,7 @@ class ControlSocket:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:
-            pass  # The client has gone.
+            pass  # the client has gone
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -83,7 +83,7 @@ class ControlSocket:
     async def _line(reader: asyncio.StreamReader) -> bytes:
         try:
             return await reader.readline()
-        except ValueError:  # It is too long, so where the next one begins is unknown.
+        except ValueError:  # too long: the start of the next line is unknown
             return b""
 
     async def _answer(self, line: bytes) -> dict[str, object]:

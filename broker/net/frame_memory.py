@@ -1,33 +1,34 @@
-"""The memory of requests on their way: what all connections together may hold in large buffers.
+"""The memory of incomplete requests: what all connections together may hold in large buffers.
 
-Owns who holds how much and who waits for its turn. Knows sizes; nothing of what is in the buffers. Event loop only.
+Grants memory, and queues connections that must wait for it. Knows sizes, and nothing of what is in the buffers. Event
+loop only.
 """
 
 from collections import Counter
 from typing import Protocol
 
 MIB = 1 << 20
-# Buffers up to this wait for nobody; max.connections bounds how many there are.
+# Buffers up to this size never wait; max.connections bounds how many there are.
 FREE_BUFFER_BYTES = 64 * 1024
-# Frames up to this have a share of their own: they never wait behind larger ones.
+# Frames up to this size have a share of their own: they never wait behind larger ones.
 SMALL_FRAME_BYTES = MIB
 NO_LIMIT = 1 << 62
 
 
 class Holder(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection, for the purpose of this module."""
 
     address: str
 
     def memory_granted(self) -> None:
-        """Go on: what was waited for is held now."""
+        """Continue: the memory is granted now."""
 
 
 class Share:
-    """Memory that connections take and give back; who does not fit waits.
+    """Memory that connections take and return; a connection waits if there is no room.
 
-    Addresses are served in turn, the connections of one as they came. Invariant: somebody can always go on. Where all
-    that hold something wait for more, one of them gets it beyond the limit.
+    Addresses are served in turn, and the connections of one address in their order. Invariant: some connection can
+    always continue. If all holders wait for more, one of them gets it beyond the limit.
     """
 
     def __init__(self, limit_bytes: int, address_limit_bytes: int) -> None:
@@ -41,7 +42,7 @@ class Share:
         ] = {}  # addresses in turn; who, and how much each is to hold
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
-        """Let a connection hold so much in all; False means that it waits for its turn."""
+        """Let a connection hold `size_bytes` in all; False means that it waits for its turn."""
         if not self.waiting and self._fits(holder, size_bytes):
             self._grant(holder, size_bytes)
             return True
@@ -49,7 +50,7 @@ class Share:
         return holder in self._serve(holder)
 
     def give_back(self, holder: Holder) -> None:
-        """Let a connection hold nothing and wait for nothing, and grant to others what they wait for."""
+        """Release what a connection holds and waits for, and grant it to others."""
         held = self.held.pop(holder, 0)
         self.total_bytes -= held
         self._by_address[holder.address] -= held
@@ -60,7 +61,7 @@ class Share:
             other.memory_granted()
 
     def _serve(self, asking: Holder | None = None) -> list[Holder]:
-        """Grant what fits, addresses in turn; return who got something and was waiting before `asking` came."""
+        """Grant what fits, addresses in turn; return the served holders that waited before `asking`."""
         served: list[Holder] = []
         is_over = False
         while not is_over:
@@ -69,7 +70,7 @@ class Share:
                 holder, size = next(iter(self.waiting[address].items()))
                 if self._fits(holder, size):
                     self._leave_queue(holder)
-                    if address in self.waiting:  # the others of this address are behind all others' turn
+                    if address in self.waiting:  # the others of this address go behind all other addresses
                         self.waiting[address] = self.waiting.pop(address)
                     self._grant(holder, size)
                     served.append(holder)
@@ -109,10 +110,10 @@ class Share:
 
 
 class FrameMemory:
-    """The buffers of frames under way: small ones from one half, large ones from the other."""
+    """The buffers of incomplete frames: one half for small frames, one for large ones."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Let buffers have so much, any number if that is negative."""
+        """Allow `limit_bytes` for buffers, or any number of bytes if negative."""
         self.limit_bytes = limit_bytes
         half = (limit_bytes if limit_bytes >= 0 else NO_LIMIT) // 2
         self.small = Share(half, NO_LIMIT)
@@ -121,16 +122,16 @@ class FrameMemory:
 
     @property
     def is_waited_for(self) -> bool:
-        """Tell whether anybody waits for what others hold."""
+        """Tell whether any connection waits for memory."""
         return bool(self.small.waiting or self.large.waiting)
 
     @property
     def total_bytes(self) -> int:
-        """Return what all connections hold."""
+        """Return the bytes that all connections hold."""
         return self.small.total_bytes + self.large.total_bytes
 
     def take(self, holder: Holder, size_bytes: int, frame_bytes: int) -> bool:
-        """Let a connection have a buffer of `size_bytes` for a frame that says that it has `frame_bytes`.
+        """Let a connection have a buffer of `size_bytes` for a frame with an announced size of `frame_bytes`.
 
         False means that its `memory_granted` is called later.
         """
@@ -139,11 +140,11 @@ class FrameMemory:
         own, other = self.small, self.large
         if frame_bytes > SMALL_FRAME_BYTES:
             own, other = other, own
-        if holder in other.held:  # for an earlier frame, which nothing is kept of
+        if holder in other.held:  # for an earlier frame, of which nothing is left
             other.give_back(holder)
         return own.take(holder, size_bytes)
 
     def give_back(self, holder: Holder) -> None:
-        """Let a connection hold nothing, and wait for nothing."""
+        """Release what a connection holds and waits for."""
         self.small.give_back(holder)
         self.large.give_back(holder)

@@ -1,7 +1,7 @@
-"""What is freed: how much of it the allocator keeps, and when it gives that back to the system.
+"""Freed memory: how much of it the C allocator keeps, and when it returns it to the system.
 
-Knows the C library's allocator (malloc.h, malloc_trim(3), mallinfo2(3)) and nothing of what the memory was for. Without
-glibc, or with one that cannot be asked (before 2.33), nothing is won or lost.
+Uses malloc_trim(3) and mallinfo2(3), and knows nothing of what the memory was for. Without glibc 2.33 or later it does
+nothing.
 """
 
 import ctypes
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from tidelog.storage import files
 
-# Up to twice that much freed memory stays with a thread. glibc takes no more than 32 MiB.
+# Each thread keeps up to twice this much freed memory. glibc's own limit is 32 MiB.
 KEPT_BYTES = 16 * 1024 * 1024
-# What is freed is given back once there is so much more of it than before.
+# Freed memory is returned once there is this much more of it than before.
 MUCH_BYTES = 32 * 1024 * 1024
 # glibc's names for these numbers.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -23,24 +23,25 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class _Mallinfo(ctypes.Structure):
-    """What mallinfo2(3) returns; `fordblks` is free."""
+    """The result of mallinfo2(3); `fordblks` is the free memory."""
 
     _fields_ = [("others", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t)]
 
 
 class Memory(NamedTuple):
-    """What the process has of the system's memory for itself, and what of the allocator's is free."""
+    """The process's private resident memory, and the allocator's free memory."""
 
     resident_bytes: int
     free_bytes: int
 
 
 def keep_some() -> None:
-    """Have the allocator keep memory that is freed, up to twice KEPT_BYTES a thread, for the next answers.
+    """Let the allocator keep freed memory for the next answers, up to twice KEPT_BYTES a thread.
 
-    Answers of a megabyte that wait for their clients come and go together. glibc gives their memory back to the system
-    each time, and asks for it again: page by page, each filled with zeros, which takes longer than reading and sending.
-    By itself it learns from what is freed, and lets each thread keep up to 64 MiB once a batch of 30 was freed.
+    Answers of a megabyte that wait for their clients come and go together. glibc returns their memory to the system
+    each time, and asks for it again, page by page. The system fills each page with zeros, which takes longer than
+    reading and sending. By default glibc adapts to what is freed, and lets each thread keep up to 64 MiB after a batch
+    of 30 was freed.
     """
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
@@ -49,9 +50,10 @@ def keep_some() -> None:
 
 
 def meter() -> Callable[[], Memory | None]:
-    """Return what asks the system and the allocator, some 0.2 ms; it returns None where they cannot be asked.
+    """Return a function that asks the system and the allocator, in some 0.2 ms; it returns None if they cannot be
+    asked.
 
-    It takes no descriptor: what a crowd of clients left is looked at while there may be none.
+    It opens no file: it must work after a crowd of clients has used all descriptors.
     """
     mallinfo = getattr(_libc, "mallinfo2", None)
     if mallinfo is None:
@@ -70,9 +72,9 @@ def meter() -> Callable[[], Memory | None]:
 
 
 def give_back() -> None:
-    """Have the allocator give all that is freed back to the system, some milliseconds for 100 MB.
+    """Let the allocator return all freed memory to the system: some milliseconds for 100 MB.
 
-    It does so by itself with what lies at the end of its heap, and one small object there keeps all before it.
+    By itself it returns only what is free at the end of its heap, and one small object there keeps all before it.
     """
     malloc_trim = getattr(_libc, "malloc_trim", None)
     if malloc_trim is not None:
@@ -80,19 +82,19 @@ def give_back() -> None:
 
 
 class FreedMemory:
-    """Sees when much was freed, and has it given back.
+    """Detects that much memory was freed, and lets the allocator return it.
 
-    What was given back counts as free all the same. So it is seen in two ways: more is free than was, or what was given
-    back has been taken again, and is free again.
+    Memory that was returned still counts as free. So there are two signs: more is free than before, or returned memory
+    was taken again and is free again.
     """
 
     def __init__(self, measure: Callable[[], Memory | None]) -> None:
-        """Begin with what there is; `measure` is a `meter`."""
+        """Begin with the present state; `measure` is a `meter`."""
         self._measure = measure
         self._least = measure()
 
     def look(self) -> None:
-        """Give back what is free if it has become much."""
+        """Return free memory to the system if it has become much."""
         least, now = self._least, self._measure()
         if least is None or now is None:
             return

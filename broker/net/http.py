@@ -1,8 +1,8 @@
 """The HTTP port: `/metrics` and `/health`, on the broker's own event loop.
 
-Owns its socket and its connections, of which there are few, each for a short time. uvicorn's protocol reads and writes
-HTTP; its server is not run, which would take the signals, and wake the loop ten times a second. Imported where
-`http.port` is set and nowhere else: what this needs takes 8 MB.
+There are few connections, each for a short time. uvicorn's protocol reads and writes HTTP. Its server is not used: it
+would take over the signals, and wake the loop ten times a second. This module is imported only if `http.port` is set,
+because its dependencies take 8 MB.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from tidelog.broker.tallies import Net, Tallies
 
 _log = logging.getLogger(__name__)
 
-# Two that scrape, and whatever looks after health. One more takes the place of another.
+# Enough for two scrapers and some probes. A further connection takes the place of another.
 MOST_CONNECTIONS = 16
-# A connection, whatever it does: a client that reads no answer goes too.
+# The longest life of a connection, whatever it does: clients that read no answer are closed, too.
 LONGEST_S = 30.0
-# Until the first request has come.
+# The longest wait for the first request.
 REQUEST_S = 5.0
-# One that has been answered and is silent.
+# The longest silence after an answer.
 KEPT_ALIVE_S = 5
 MOST_HEADER_BYTES = 16 * 1024
-# How long a stop waits for answers that are being sent.
+# How long a stop waits for answers in progress.
 STOP_S = 1.0
 STOPPING = "the broker is stopping\n"
 _numbers = itertools.count()
@@ -68,9 +68,10 @@ class _Connection(H11Protocol):
             self._ends = self.loop.call_later(LONGEST_S - REQUEST_S, self.transport.abort)
 
     def _make_room(self) -> None:
-        """Close another connection where there are too many: slow clients must not shut out a probe.
+        """Close another connection if there are too many: slow clients must not shut out a probe.
 
-        It is one of the address that has most; first those that are not being answered, and the oldest of these.
+        The victim is of the address with most connections. Connections without an answer in progress go first, the
+        oldest of them before the others.
         """
         connections = [
             each for each in self.connections
@@ -87,19 +88,19 @@ class _Connection(H11Protocol):
 
     @property
     def address(self) -> str:
-        """The address of its client."""
+        """The address of the client."""
         return self.client[0] if self.client is not None else ""
 
     @property
     def is_answered(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether an answer is in progress."""
         return self.cycle is not None and not self.cycle.response_complete
 
 
 class _Pieces(Response):
-    """A scrape, a piece at a time, each when the one before was taken.
+    """A scrape, sent piece by piece as the client takes it.
 
-    Starlette's own for this imports what it runs on with its first answer, for 30 ms, on the event loop.
+    Starlette's StreamingResponse imports its dependencies with its first answer, which blocks the event loop for 30 ms.
     """
 
     def __init__(self, pieces: list[bytes]) -> None:
@@ -133,7 +134,7 @@ class Http:
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level="error",  # and nothing of what strangers send
+            log_level="error",  # not the invalid requests of strangers
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -153,7 +154,7 @@ class Http:
         return bound
 
     async def stop(self) -> None:
-        """Close, once what is being answered was sent, but soon."""
+        """Close once answers in progress were sent, but soon."""
         self._server.close()
         self._came(None)
         for connection in list(self._state.connections):
@@ -172,7 +173,7 @@ class Http:
         return _Pieces(pieces)
 
     async def _scrape(self) -> list[bytes] | None:
-        """Return the scrape that is under way, or else another one."""
+        """Return the scrape in progress, or else start one."""
         if self._under_way is None:
             running = Running(self._broker, self, self._collector.scrape())
             running.begin()
@@ -187,7 +188,7 @@ class Http:
         self._came(outcome if isinstance(outcome, list) else None)
 
     def _came(self, pieces: list[bytes] | None) -> None:
-        """Answer those that wait for a scrape; None where there is none."""
+        """Answer the requests that wait for a scrape; None if there is none."""
         if self._under_way is not None:
             self._under_way.set_result(pieces)
             self._under_way = None
@@ -198,7 +199,7 @@ class Http:
             try:
                 next(looking)
             except StopIteration as end:
-                status, told = end.value
+                status, report = end.value
                 break
             await asyncio.sleep(0)
-        return Response(json.dumps(told, indent=2) + "\n", status, media_type="application/json")
+        return Response(json.dumps(report, indent=2) + "\n", status, media_type="application/json")

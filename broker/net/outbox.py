@@ -1,8 +1,8 @@
-"""Small answers to several clients leave together, at the end of a turn of the event loop.
+"""Sends small answers to several clients together, at the end of a turn of the event loop.
 
-Sending to a client that sleeps wakes it, which takes longer than sending to one that is awake: beside answers that
-leave one by one, ten clients that wait for each answer get a quarter to a half more of them a second. A client that
-asks alone gets its answer at once.
+Sending to a client that sleeps wakes it, which takes longer than sending to one that is awake. Compared with sending
+answers one by one, ten clients that wait for each answer get a quarter to a half more of them a second. The only client
+of a turn gets its answer at once.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from tidelog.broker.answers import Parts
 
 _log = logging.getLogger(__name__)
 
-# Of each connection at most what it is answered in a turn; and a client that does not read is to be noticed.
+# The most held answers of all connections: a client that does not read must be noticed.
 MOST_HELD = 64
 
 
 class Outbox:
-    """What is to be sent in this turn of the loop. Invariant: the answers of a connection leave in order."""
+    """The answers to be sent in this turn. Invariant: the answers of a connection leave in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
         self._held: list[tuple[asyncio.Transport, Parts]] = []
-        self._latest: asyncio.Transport | None = None  # that was sent to
+        self._latest: asyncio.Transport | None = None  # the last one that was sent to
 
     def send(self, transport: asyncio.Transport, answers: Parts) -> None:
-        """Send now to a client that is the only one, or else with the other answers of this turn."""
+        """Send now to the only client, or else with the other answers of this turn."""
         if not self._held:
             if transport is self._latest:
                 _write(transport, answers)
@@ -37,7 +37,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is held."""
+        """Send the held answers."""
         held, self._held = self._held, []
         for transport, answers in held:
             try:
@@ -49,7 +49,7 @@ class Outbox:
 
 def _write(transport: asyncio.Transport, answers: Parts) -> None:
     if transport.is_closing():
-        return  # Its client has gone while they were held.
+        return  # the client has gone meanwhile
     if len(answers) == 1:
         transport.write(answers[0])
     else:

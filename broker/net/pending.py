@@ -1,6 +1,6 @@
-"""The answers of one connection that are not ready, or come after one that is not, in the order of its requests.
+"""The pending answers of one connection: not ready, or behind one that is not, in the order of the requests.
 
-Owns what they count for. Knows nothing of how they are sent.
+Bounds their number and their weight. Knows nothing of how they are sent.
 """
 
 from collections import deque
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Later, Parts, Streamed
 from tidelog.broker.session import Session
 
-# Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
+# Clients send 5 (Java) to a million (librdkafka's default) requests ahead; beyond this bound TCP holds them back.
 MAX_REQUESTS_IN_FLIGHT = 1000
 
 
 class PendingAnswers:
-    """A queue of answers. An answer to come counts for what it may hold. Event loop only."""
+    """A queue of answers. An incomplete answer counts for what it may hold. Event loop only."""
 
     __slots__ = ("_is_hurried", "_lighter", "_ready", "_session", "answers", "size_bytes")
 
     def __init__(self, session: Session, ready: Callable[[], None], lighter: Callable[[], None]) -> None:
-        """Begin with none; `ready` hears of answers that have come, `lighter` of one to come that holds less now."""
+        """Begin empty. `ready` is called when answers are ready, `lighter` when an incomplete one weighs less."""
         self._session = session
         self._ready = ready
         self._lighter = lighter
@@ -29,11 +29,11 @@ class PendingAnswers:
 
     @property
     def is_much(self) -> bool:
-        """Tell whether these are as many answers, or as large ones, as one connection may have."""
+        """Tell whether the bound of one connection is reached, in number or in bytes."""
         return self.size_bytes >= MAX_UNSENT_BYTES or len(self.answers) >= MAX_REQUESTS_IN_FLIGHT
 
     def put(self, answer: Answer | Streamed | Later) -> bool:
-        """Queue an answer that is not ready, or that comes after one; tell whether this `is_much`."""
+        """Queue an answer that is not ready, or that is behind one; return `is_much`."""
         self.answers.append(answer)
         if isinstance(answer, Later):
             answer.ready = self._ready
@@ -48,14 +48,14 @@ class PendingAnswers:
         return self.is_much
 
     def _lighten(self, size_bytes: int) -> None:
-        """Count so much less for an answer to come."""
+        """Count less for an incomplete answer."""
         self.size_bytes -= size_bytes
         self._lighter()
 
     def collect(self, out: Parts) -> Streamed | None:
-        """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer.
+        """Move ready answers to `out`. Return a large answer when it is next, or None at an answer that is not ready.
 
-        An answer that comes after MAX_UNSENT_BYTES counts as large: what is read as it leaves is not to pile up.
+        An answer behind MAX_UNSENT_BYTES of others counts as large, so that what is read as it leaves does not pile up.
         """
         answers, out_bytes = self.answers, 0
         while answers:
@@ -81,7 +81,7 @@ class PendingAnswers:
         return None
 
     def hurry(self) -> bool:
-        """Have these wait for nothing that need not be waited for, also what is yet to be. Tell if it pays."""
+        """Let all present and later answers complete soon. Tell whether that pays."""
         self._is_hurried = True
         pays = True
         for answer in self.answers:
@@ -90,7 +90,7 @@ class PendingAnswers:
         return pays
 
     def cancel(self) -> None:
-        """Give them up: nobody will take them."""
+        """Give up all answers: the client has gone."""
         for answer in self.answers:
             if isinstance(answer, Later):
                 answer.cancel()

@@ -1,9 +1,10 @@
-"""What one connection has received and not dealt with yet: a small buffer, or a larger one that grows with its frame.
+"""The bytes that one connection has received and not processed: a small buffer, or a larger one that grows with its
+frame.
 
-Owns the bytes, what of `FrameMemory` is held for them, and how fast they come. To announce 100 MB costs a client 14
+Accounts for the memory in `FrameMemory`, and measures how fast a frame comes. Announcing 100 MB costs a client 14
 bytes, and must not cost us more: a frame that does not fit gets larger buffers as its bytes come, each twice as large
-as the last. Such a frame is received to its exact end, so that nothing after it has to be moved. Knows the size of a
-frame and nothing else of it.
+as the last. Such a frame is received to its exact end, so nothing after it has to be moved. This module knows the size
+of a frame and nothing else of it.
 """
 
 from collections.abc import Callable
@@ -11,9 +12,9 @@ from struct import Struct
 
 from tidelog.broker.net.frame_memory import FrameMemory
 
-# Most connections never need another one.
+# Enough for most connections.
 SMALL_BUFFER_BYTES = 16 * 1024
-# A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
+# A frame that comes more slowly than this is cut off: over so many seconds always, over fewer if others wait.
 SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
 PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
 _NOTHING = memoryview(b"")
@@ -21,7 +22,7 @@ _SIZE = Struct(">i").unpack_from
 
 
 class ReceiveBuffer:
-    """The buffer of one connection, which reads `view`, `filled` and `frame_end`, and counts in `filled` what comes."""
+    """The buffer of one connection, which reads `view`, `filled`, `frame_end`, and adds received bytes to `filled`."""
 
     __slots__ = (
         "_frame_memory",
@@ -37,22 +38,22 @@ class ReceiveBuffer:
     )
 
     def __init__(self, frame_memory: FrameMemory, address: str, granted: Callable[[], None]) -> None:
-        """Begin with a small one; `granted` is told when there is memory for a frame that had to wait."""
+        """Begin with a small buffer; `granted` is called when a frame that waited gets its memory."""
         self._frame_memory = frame_memory
         self._granted = granted
-        self._is_lent = False  # to a request that is served in several turns
-        self._holds_lent = False  # memory for a buffer that was lent
-        self._wanted_bytes = 0  # of a buffer that is waited for
+        self._is_lent = False  # the buffer, to a request that is served in several turns
+        self._holds_lent = False  # memory is charged for a buffer that was lent
+        self._wanted_bytes = 0  # the size of the buffer that is waited for
         self._pace: tuple[float, int] | None = None  # when how much of an unfinished frame was there
         self.address = address
-        self.view = memoryview(bytearray(SMALL_BUFFER_BYTES))  # all of it
-        self.filled = 0  # bytes of it
-        self.frame_end = 0  # of a frame that needs more than a small buffer
+        self.view = memoryview(bytearray(SMALL_BUFFER_BYTES))  # the whole buffer
+        self.filled = 0  # received bytes in it
+        self.frame_end = 0  # the end of a frame that needs more than a small buffer
 
     def keep(self, start: int, takes_more: bool) -> bool:
-        """Move what is left from `start` on to the front; where more is taken, make room for the frame that it begins.
+        """Move the bytes from `start` on to the front. With `takes_more`, make room for the frame that they begin.
 
-        Return whether there is room: False as `grow`.
+        Return whether there is room, as `grow` does.
         """
         self._pace = None
         left = self.filled - start
@@ -76,7 +77,7 @@ class ReceiveBuffer:
         return True
 
     def grow(self) -> bool:
-        """Take a buffer twice as large for the frame; False where that waits for others to give back theirs."""
+        """Take a buffer twice as large for the frame; False if that must wait for others to return theirs."""
         size = min(self.frame_end, 2 * len(self.view))
         if self._frame_memory.take(self, size, self.frame_end):
             self._use(size)
@@ -85,18 +86,18 @@ class ReceiveBuffer:
         return False
 
     def memory_granted(self) -> None:
-        """Go on receiving the frame that had to wait."""
+        """Continue to receive the frame that had to wait."""
         self._use(self._wanted_bytes)
         self._wanted_bytes = 0
         self._pace = None
         self._granted()
 
     def can_become_whole(self, more_bytes: int) -> bool:
-        """Tell whether a frame that waits for memory will be there with so many bytes more."""
+        """Tell whether a frame that waits for memory is complete with `more_bytes`."""
         return not self._wanted_bytes or self.filled + more_bytes >= self.frame_end
 
     def too_slow(self, now_s: float, others_wait: bool) -> tuple[int, float] | None:
-        """Return how many bytes of a frame came in how many seconds, if those are too few; to be asked now and then."""
+        """Return how many bytes of a frame came in how many seconds, if too few. Call this now and then."""
         since_s, had_bytes = self._pace = self._pace or (now_s, self.filled)
         came_bytes, took_s = self.filled - had_bytes, now_s - since_s
         is_slow = took_s >= SLOWEST_OVER_S and came_bytes < took_s * SLOWEST_BYTES_PER_S
@@ -108,27 +109,27 @@ class ReceiveBuffer:
         return None
 
     def forget_pace(self) -> None:
-        """Begin anew: what does not come is not asked for."""
+        """Forget the pace: the connection is not read from."""
         self._pace = None
 
     def shrink(self) -> None:
-        """Return to a small buffer. Between large frames no more than that is filled."""
+        """Return to a small buffer, which is enough between large frames."""
         if len(self.view) > SMALL_BUFFER_BYTES:
             self._use(max(SMALL_BUFFER_BYTES, self.filled))
             self._frame_memory.give_back(self)
 
     def lend(self) -> None:
-        """Let the request that was dispatched last keep the bytes that it lies in."""
+        """Lend the buffer to the request that was dispatched last."""
         self._is_lent = True
 
     def take_back(self) -> None:
-        """Hold no memory any more for a buffer that was lent, if there was one."""
+        """Release the memory of a buffer that was lent, if any."""
         if self._holds_lent:
             self._holds_lent = False
             self._frame_memory.give_back(self)
 
     def drop(self) -> None:
-        """Hold and wait for nothing any more."""
+        """Release the buffer, and wait for nothing."""
         self._frame_memory.give_back(self)
         self.view = _NOTHING
 

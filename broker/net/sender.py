@@ -1,8 +1,8 @@
-"""The large answers of one connection on their way out: read and written piece by piece, as the client takes them.
+"""Sends the large answers of one connection, read and written piece by piece as the client takes them.
 
-Owns what of them is not yet with the transport. A slice of a file is read when there is room for it: on the event loop
-where it is in memory, on a reader thread where it is not. So a client that does not read its answers makes us hold one
-piece and what the transport keeps of the last, however much it asked for. Knows nothing of requests.
+A slice of a file is read when there is room for it: on the event loop if it is in memory, else on a reader thread. So a
+client that does not read its answers makes us hold one piece, and what the transport keeps of the last, however much it
+requested. Knows nothing of requests.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from tidelog.broker.session import Session
 from tidelog.broker.work import SHORT, Stopping, reader
 from tidelog.storage.files import FileSlice, Readable
 
-# What the transport keeps before it says that it has enough, and what one piece may add to that.
+# What the transport buffers before it pauses us; one piece may exceed it.
 TRANSPORT_BYTES = 64 * 1024
-# One piece a turn of the loop: the others wait for no more than its reading and sending, some 100 us.
-# Half as much took a third more CPU for what is drained; twice as much takes little less.
+# One piece a turn of the loop: the others wait some 100 us for its reading and sending. Half as much took a third more
+# CPU; twice as much takes little less.
 PIECE_BYTES = 512 * 1024
-# What comes from the disk must be worth the way to a reader thread and back.
+# A read from the disk must be worth the way to a reader thread and back.
 COLD_PIECE_BYTES = 1024 * 1024
-# While all clients together leave too much unread.
+# The piece while all clients together leave too much unread.
 SMALL_PIECE_BYTES = 16 * 1024
 
 
@@ -54,7 +54,7 @@ class Sender:
         went_on: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Send to the client of a session; `went_on` is told when some has left, `failed` of what ends the sending."""
+        """Send to a session's client. `went_on` is called after progress, `failed` with what ends the sending."""
         self._session = session
         self._quota = session.broker.queued_answers
         self._transport = transport
@@ -62,20 +62,20 @@ class Sender:
         self._failed = failed
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES)
         self._parts: deque[Part] = deque()
-        self._is_busy = False  # a turn is to come, or a piece is being read
-        self._held_bytes = 0  # of the parts that are in memory
-        self._counted_bytes = 0  # in the quota
+        self._is_busy = False  # a turn is scheduled, or a piece is being read
+        self._held_bytes = 0  # of parts in memory
+        self._counted_bytes = 0  # charged to the quota
         self.queued_bytes = 0
-        self.is_paused = False  # the transport has enough
-        self.is_full = False  # the client has left so much that it gets no further answers
+        self.is_paused = False  # the transport's buffer is full
+        self.is_full = False  # the client gets no further answers
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether all has been handed to the transport."""
+        """Tell whether everything is with the transport."""
         return not self.queued_bytes
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send these after the others, from a later turn of the loop on."""
+        """Send parts after the others, from a later turn of the loop on."""
         self._parts += parts
         self.queued_bytes += sum(map(len, parts))
         self._held_bytes += sum(len(part) for part in parts if not isinstance(part, FileSlice))
@@ -83,7 +83,7 @@ class Sender:
         self._go_on()
 
     def pause(self) -> None:
-        """Write no more: the client does not take what was written."""
+        """Stop writing: the client does not take what was written."""
         self.is_paused = True
         self._count()
 
@@ -94,14 +94,14 @@ class Sender:
         self._go_on()
 
     def drop(self) -> None:
-        """Forget what was not sent: nobody will take it."""
+        """Forget what was not sent: the client has gone."""
         self._parts.clear()
         self.queued_bytes = self._held_bytes = 0
         self.is_paused = False
         self._count()
 
     def _count(self) -> None:
-        """Bring up to date what follows from how much there is."""
+        """Update `is_full` and the quota."""
         self.is_full = self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
         held = self._held_bytes + (self._transport.get_write_buffer_size() if self.is_paused else 0)
         if held != self._counted_bytes:
@@ -111,11 +111,11 @@ class Sender:
     def _go_on(self) -> None:
         if self.queued_bytes and not self._is_busy and not self.is_paused:
             self._is_busy = True
-            # Not at once: the outbox may hold answers that come before, until the end of this turn.
+            # Not now: until the end of this turn, the outbox may hold answers that come before.
             self._session.broker.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Write the next piece; what of it is not in memory is read first."""
+        """Write the next piece; parts that are not in memory are read first."""
         self._is_busy = False
         if not self.queued_bytes or self.is_paused:
             return
@@ -136,7 +136,7 @@ class Sender:
         self._went_on()
 
     def _take(self, size_bytes: int) -> list[Part]:
-        """Take parts of so many bytes from the queue; one that is in memory is taken whole."""
+        """Take parts of `size_bytes` from the queue; a part in memory is taken whole."""
         taken: list[Part] = []
         parts = self._parts
         while parts and size_bytes > 0:
@@ -159,7 +159,7 @@ class Sender:
         self._count()
 
     def _read_cold(self, parts: list[Part]) -> None:
-        """Read on a reader thread, and somewhat further."""
+        """Read parts on a reader thread, with some of the following ones."""
         if not self._quota.is_full:
             parts += self._take(COLD_PIECE_BYTES - sum(map(len, parts)))
         self._is_busy = True

@@ -1,4 +1,4 @@
-"""The listeners: their start and stop, and the watchers of what they have let in."""
+"""The listeners: their start and stop, and the watchers of their connections."""
 
 import asyncio
 import errno
@@ -33,30 +33,29 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long a stop waits for answers that are owed before it closes the connections all the same, and for clients that
-# do not read theirs.
+# How long a stop waits for pending answers before it closes the connections anyway, and for clients that do not read
+# their answers.
 STOP_TIMEOUT_S = 30.0
 UNREAD_TIMEOUT_S = 5.0
-# Requests under way are looked at this often: do they come on? So are clients that are not read from:
-# have they left?
+# How often incomplete requests are checked for progress, and connections that are not read from for clients that left.
 PACE_INTERVAL_S = 2.0
-# Silent connections are looked for this often within connections.max.idle.ms.
+# How often silent connections are looked for within connections.max.idle.ms.
 SWEEPS_PER_IDLE_TIME = 10
-# Large buffers that nobody uses are taken back at least this often.
+# The longest time between the sweeps that release unused large buffers.
 LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
 _ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
-# What a machine says that has no such protocol, or has it turned off.
+# Errors of a machine without such a protocol, or with the protocol turned off.
 _MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-# A port that is free by IPv4 may be taken by IPv6.
+# A port that is free for IPv4 may be taken for IPv6.
 BIND_TRIES = 20
 
 
 class CannotListen(Exception):
-    """A listener whose address cannot be had; `error` is the system's reason."""
+    """A listener cannot bind to its address; `error` is the system's reason."""
 
     def __init__(self, listener: Listener, error: OSError) -> None:
-        # A name that cannot be resolved has a number of its own.
+        # The error of an unresolvable name has a negative number of its own.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or error
         super().__init__(f"cannot listen on {listener}: {reason}")
@@ -64,7 +63,7 @@ class CannotListen(Exception):
 
 
 class Server:
-    """Listens, admits connections, and ends them."""
+    """Listens, admits connections, and closes them."""
 
     def __init__(self, broker: Broker, *, test_control: bool = False) -> None:
         """Serve a broker, which a test may control."""
@@ -90,7 +89,7 @@ class Server:
             self.stop()
 
     def _dispatch(self, tallies: Tallies | None) -> Dispatch:
-        """Return what dispatches requests: with the faults that are set, and counted, if either is asked for."""
+        """Return the function that dispatches requests, with fault injection and counting if either is wanted."""
         encoder_of = frame.response_encoder if tallies is None else tallies.encoder_of
         faults = self._faults
         if faults is None:
@@ -115,7 +114,7 @@ class Server:
         """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # What runs under `nohup` was told to outlive its terminal.
+            # A process under `nohup` must outlive its terminal.
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self.stop)
         try:
@@ -148,14 +147,14 @@ class Server:
         self._stop.set()
 
     def _watcher_ended(self, watcher: asyncio.Task[None]) -> None:
-        """Stop in order if a watcher was ended by what nobody expected: no more than a thread does it die silently."""
+        """Stop the broker if a watcher ended with an exception: like a thread, it must not die silently."""
         if not watcher.cancelled():
             fault = watcher.exception()
             _log.critical("task ended by a fault task=%s", watcher.get_name(), exc_info=fault)
             self.broker.fail(f"task {watcher.get_name()} was ended by {fault!r}")
 
     async def _listen(self, listener: Listener) -> None:
-        """Listen at an address, or by IPv4 and IPv6 on every interface: the first is the one that is told."""
+        """Listen at an address, or on every interface by IPv4 and IPv6. `addresses` gets the first."""
         create = partial(
             asyncio.get_running_loop().create_server,
             partial(Connection, self.broker, self.shared, listener.name),
@@ -175,7 +174,7 @@ class Server:
             _log.info("listening name=%s address=%s", listener.name, host_and_port(*address))
 
     def _warn_of_strangers(self) -> None:
-        """Say what it means that others than this machine may connect."""
+        """Warn if other machines may connect."""
         public = [address for address in self.addresses if not ip_address(address[0]).is_loopback]
         if public:
             _log.warning(
@@ -187,7 +186,7 @@ class Server:
             )
 
     async def _listen_http(self, tallies: Tallies) -> None:
-        from tidelog.broker.net.http import Http  # 8 MB, which nobody needs who has not asked for it
+        from tidelog.broker.net.http import Http  # 8 MB, which most brokers do not need
 
         listener = Listener("HTTP", self.broker.config.listeners[0].host, self.broker.config.http_port)
         http = Http(self.broker, tallies, self._figures, lambda: self.shared.admission.is_stopping)
@@ -220,25 +219,25 @@ class Server:
         )
 
     async def _shut_down(self) -> None:
-        """Stop accepting, let every answer that is owed go out, close."""
+        """Stop accepting, let every pending answer go out, and close."""
         for server in self._servers:
             server.close()
         if self._faults is not None:
-            self._faults.clear()  # what is owed to a disk is written that only a fault has filled
+            self._faults.clear()  # a disk that only a fault has filled takes what is left
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()
         if await self.shared.admission.all_left(UNREAD_TIMEOUT_S):
             return
         for connection in list(self.connections):
-            if not connection.owes_answers:
-                _log.warning("stopped with answers that were not read peer=%s", connection.session.peer)
+            if not connection.has_pending_answers:
+                _log.warning("stopped with unread answers peer=%s", connection.session.peer)
                 connection.abort()
         if not await self.shared.admission.all_left(STOP_TIMEOUT_S - UNREAD_TIMEOUT_S):
-            _log.warning("stopped with answers still owed connections=%d", len(self.connections))
+            _log.warning("stopped with pending answers connections=%d", len(self.connections))
 
     async def _sweep(self) -> None:
-        """Close silent connections and take back large buffers, again and again."""
+        """Close silent connections and release large buffers, again and again."""
         max_idle_s = self.broker.config.connections_max_idle_ms / 1000
         interval_s = (
             min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
@@ -252,7 +251,9 @@ class Server:
                     connection.close()
 
     async def _watch_pace(self) -> None:
-        """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
+        """Close connections whose requests come too slowly, or whose clients left, and return freed memory to the
+        system.
+        """
         loop, frame_memory = asyncio.get_running_loop(), self.shared.frame_memory
         freed = freed_memory.FreedMemory(freed_memory.meter())
         while True:
@@ -264,8 +265,8 @@ class Server:
 
 
 def _no_faults(broker: Broker) -> "Faults":
-    """Return what a test sets faults by, with none set yet."""
-    from tidelog.broker.faults import Faults  # which nobody needs who is under no test's control
+    """Return fault injection without any fault yet."""
+    from tidelog.broker.faults import Faults  # only a broker under a test's control needs it
 
     return Faults(broker.loop, broker.clock, broker.timers)
 
@@ -273,8 +274,9 @@ def _no_faults(broker: Broker) -> "Faults":
 def bind_everywhere(port: int) -> list[socket.socket]:
     """Bind to a port on every interface, by IPv4 and then IPv6; 0 takes one that is free for both. Raises OSError.
 
-    `create_server` would give each a free port of its own. There are two sockets, because on one for both protocols an
-    IPv4 client has an address in IPv6's form, in quotas and in the log too. One where the machine has one protocol.
+    `create_server` would choose a port for each. There are two sockets, because on one for both protocols an IPv4
+    client has an address in IPv6's form, also in quotas and in the log. If the machine lacks a protocol there is one
+    socket.
     """
     for _ in range(1 if port else BIND_TRIES):
         try:
@@ -287,7 +289,7 @@ def bind_everywhere(port: int) -> list[socket.socket]:
 
 def _bind_all(port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
-    with ExitStack() as closed:  # unless all goes well
+    with ExitStack() as closed:  # on failure
         for family, host in _ADDRESSES:
             try:
                 bound = _bind_one(family, host, port)

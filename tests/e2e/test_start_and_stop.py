@@ -297,7 +297,7 @@ def test_no_room_when_it_stops_is_status_1_and_no_traceback(small_disk: Path) ->
         assert broker.wait(20) == 1
         no_traceback(broker.printed)
         assert "No space left on device" in broker.printed
-        assert broker.printed.splitlines()[-1].startswith("tidelog: the disk did not take all that was owed")
+        assert broker.printed.splitlines()[-1].startswith("tidelog: not everything could be written to disk")
 
 
 def test_P12_a_start_on_a_full_disk_with_folders_to_make_serves_and_makes_them_once_there_is_space(

@@ -1078,7 +1078,7 @@ async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of
 async def test_a_step_of_the_time_of_day_ends_no_session(broker: Broker, one: GroupMember) -> None:
     await one.join_and_sync()
     broker.clock._held = (broker.clock.now_ms() + DAY_MS, broker.clock.monotonic_ms())
-    broker.clock._tell()
+    broker.clock._notify()
     assert await one.heartbeat() == NONE
     broker.clock.release()
 

@@ -191,7 +191,7 @@ async def test_what_waits_for_a_reader_thread_keeps_no_traceback_meanwhile(serve
 
 def is_waiting(served: Served) -> bool:
     """Tell whether a connection waits for an answer."""
-    return any(connection.owes_answers for connection in served.server.connections)
+    return any(connection.has_pending_answers for connection in served.server.connections)
 
 
 async def test_a_partition_that_cannot_be_read_leaves_nothing(

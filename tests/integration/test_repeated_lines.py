@@ -75,7 +75,7 @@ async def test_as_long_as_they_come_each_interval_has_its_line(told: list[str], 
             say(lines, "a", number)
         timers.interval_over()
     say(lines, "a", 7)
-    lines.tell()
+    lines.flush()
     first = "bad about=a number=0"
     assert told == [first] + [f"{first} (and {count} more like it in 60 s)" for count in (9, 20, 30, 1)]
     timers.interval_over()
@@ -87,7 +87,7 @@ async def test_a_timer_of_a_line_that_was_told_at_a_stop_tells_no_other(
 ) -> None:
     lines = RepeatedLines()
     say(lines, "a", 1)
-    lines.tell()
+    lines.flush()
     for number in (2, 3):
         say(lines, "a", number)
     old = timers.waiting.pop(0)[1]
@@ -107,7 +107,7 @@ async def test_templates_and_things_are_told_apart_and_levels_are_heeded(
         lines.log(_log, logging.DEBUG, "a", "three %s", "x")
     assert told == ["one x", "two x"]
     assert len(lines) == 2
-    lines.tell()
+    lines.flush()
 
 
 async def test_what_is_remembered_is_bounded_and_what_is_beyond_is_counted_together(
@@ -120,7 +120,7 @@ async def test_what_is_remembered_is_bounded_and_what_is_beyond_is_counted_toget
     assert len(lines) <= 12
     assert len(told) == len(lines)
     assert sum(len(seen.text) for seen in lines._seen.values()) < 2000
-    lines.tell()
+    lines.flush()
     counts = sorted(line.partition("(and ")[2] for line in told[-2:])
     assert counts == ["990 more like it in 60 s)", "999 more like it in 60 s)"]
 

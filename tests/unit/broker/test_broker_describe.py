@@ -31,5 +31,5 @@ def test_a_docstring_that_is_not_so_is_refused(doc: str) -> None:
 
 
 def test_a_docstring_of_another_api_is_refused() -> None:
-    with pytest.raises(ValueError, match="Metadata 0-13: served is Produce"):
+    with pytest.raises(ValueError, match="Metadata 0-13: the API is Produce"):
         describe.described(PRODUCE, DOC)

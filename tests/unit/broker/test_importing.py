@@ -255,7 +255,7 @@ def test_a_partition_that_held_records_is_refused(data: Path, clock: Clock) -> N
         ("__cluster_metadata", 0, "controllers"),
         ("topic", 10_000, "at most 10000"),
         ("a.b", 0, "collides with existing topic: a_b"),
-        ("gone", 0, "is deleted"),
+        ("gone", 0, "was deleted"),
     ],
 )
 def test_what_no_topic_can_be_is_refused(
