@@ -6,7 +6,7 @@ members is NON_EMPTY_GROUP.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.work import loop
@@ -30,7 +30,7 @@ async def handle(session: Session, request: DeleteGroupsRequest, _version: int) 
         if not code and group is None:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif not code and group is not None:
-            code = group.deletion_problem(Asked.DELETE)
+            code = group.deletion_problem(Operation.DELETE)
             if not code:
                 deleted = await groups.delete(group)
                 if isinstance(deleted, Partition):

@@ -15,7 +15,7 @@ first.
 """
 
 from tidelog.broker.groups.classic_member import ClassicMember, Joining, refused_join
-from tidelog.broker.groups.coordinator import gives_way
+from tidelog.broker.groups.coordinator import is_vacant
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
 from tidelog.broker.work import truncate
@@ -81,7 +81,7 @@ def _request_problem(session: Session, request: JoinGroupRequest, group: Group |
         return ErrorCode.INVALID_REQUEST
     if len(request.protocols) > MOST_PROTOCOLS:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if not gives_way(group):
+    if not is_vacant(group):
         return ErrorCode.NONE
     # A member that could not begin a classic group does not make one of a consumer group.
     if request.member_id:

@@ -116,7 +116,7 @@ class _Commit:
         if not await self._groups.are_on_disk(self._partitions, size_bytes):
             for answer in self._stored:
                 answer.error_code = ErrorCode.NOT_COORDINATOR
-            self._groups.take_back(self._request.group_id, self._replaced)
+            self._groups.roll_back(self._request.group_id, self._replaced)
         return OffsetCommitResponse(topics=topics)
 
     def _take(

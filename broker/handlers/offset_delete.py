@@ -7,7 +7,7 @@ a name, for which offsets are committed and fetched, is INVALID_GROUP_ID here, a
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.work import loop
@@ -27,7 +27,7 @@ async def handle(session: Session, request: OffsetDeleteRequest, _version: int) 
     group = groups.group(request.group_id)
     if not code:
         missing = ErrorCode.GROUP_ID_NOT_FOUND
-        code = missing if group is None else group.deletion_problem(Asked.DELETE_OFFSETS)
+        code = missing if group is None else group.deletion_problem(Operation.DELETE_OFFSETS)
     if code or group is None:
         return OffsetDeleteResponse(error_code=code, topics=[])
     by_name = session.broker.topics.by_name
