@@ -195,23 +195,23 @@ class Broker:
         self,
         owner: Owner,
         size_bytes: int,
-        coroutine: Coro[T],
+        coroutine: Coro[list[R]],
         named: Sequence[P],
         refuse: Callable[[P, ErrorCode, str], R],
-        respond: Callable[[list[R]], T],
-    ) -> T:
-        """Run a change of topics on the maintenance thread. The client is charged `size_bytes` until it is answered.
+    ) -> list[R]:
+        """Change topics on the maintenance thread; return the results, one for each topic in the request.
 
-        If too many changes wait already, refuse each item of `named` instead. Event loop only.
+        The client is charged with `size_bytes` until then. If too many changes wait already, none is made, and the
+        results come from `refuse`, called for each of `named`. Event loop only.
         """
         held = self.queued_topics.hold(owner, size_bytes)
         if held is None:
             coroutine.close()
             code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            return respond(await map_in_chunks(lambda each: refuse(each, code, TOO_MANY_WAIT), named))
+            return await map_in_chunks(lambda each: refuse(each, code, TOO_MANY_WAIT), named)
         can_wait = size_bytes > FEW_TOPICS_BYTES
-        response: T = await self.maintenance.submit(coroutine, owner=owner, held=held, can_wait=can_wait)
-        return response
+        results: list[R] = await self.maintenance.submit(coroutine, owner=owner, held=held, can_wait=can_wait)
+        return results
 
     async def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
         """Create a topic and schedule its flushes. As `Topics.create`."""

@@ -46,7 +46,6 @@ class Resource(Protocol):
 # lists.
 Settle = Callable[[Any, Options, ItemsOf], Options]
 S = TypeVar("S")
-T = TypeVar("T")
 R = TypeVar("R", bound=Resource)
 
 
@@ -57,12 +56,11 @@ def change(
     settle: Settle,
     validate_only: bool,
     result: Callable[[R, ErrorCode, str | None], S],
-    respond: Callable[[list[S]], T],
-) -> Coro[T]:
+) -> Coro[list[S]]:
     """Change each resource on the maintenance thread, or only check the changes. Event loop."""
     size_bytes = sum(RESOURCE_BYTES + len(resource.configs) * OPTION_BYTES for resource in resources)
-    task = _change_all(broker, resources, settle, validate_only, result, respond)
-    return broker.change(owner, size_bytes, task, resources, result, respond)
+    task = _change_all(broker, resources, settle, validate_only, result)
+    return broker.change(owner, size_bytes, task, resources, result)
 
 
 async def _change_all(
@@ -71,8 +69,7 @@ async def _change_all(
     settle: Settle,
     validate_only: bool,
     result: Callable[[R, ErrorCode, str | None], S],
-    respond: Callable[[list[S]], T],
-) -> T:
+) -> list[S]:
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
     for wanted in {(each.resource_type, each.resource_name): each for each in resources}.values():
@@ -94,7 +91,7 @@ async def _change_all(
         except StorageError as error:
             code, message = error_code(error), str(error)
         results.append(result(wanted, code, message))
-    return respond(results)
+    return results
 
 
 async def _change(broker: Broker, wanted: Resource, settle: Settle, validate_only: bool) -> None:

@@ -1,8 +1,8 @@
-"""Which member of a consumer group reads which partitions: the assignors that clients choose from by name (KIP-848).
+"""The assignors of consumer groups, which clients choose by name (KIP-848): they assign partitions to members.
 
-Pure functions. Invariant: every partition of a topic that somebody subscribes to is given to exactly one of its
-subscribers, and nobody gets anything else. What members have already they keep as far as the assignor's rule allows.
-The order of members is that of their ids, so that the same question has the same answer.
+Pure functions. Invariant: each partition of a subscribed topic goes to exactly one of the topic's subscribers, and
+members get no other partitions. Members keep what they have as far as the assignor's rule allows. Members are processed
+in the order of their ids, so the result is deterministic.
 """
 
 from collections import deque
@@ -17,36 +17,36 @@ __all__ = [
     "ASSIGNORS",
     "Assignment",
     "Assignor",
-    "Wanting",
+    "Subscriber",
     "effort",
     "in_steps",
     "range_",
     "uniform",
 ]
 
-# Partitions by the id of their topic; a topic is there with at least one.
+# Partitions by topic id. No set is empty.
 Assignment = Mapping[bytes, frozenset[int]]
 Partition = tuple[bytes, int]
 P = TypeVar("P")
 
 
-class Wanting(NamedTuple):
-    """A member: the topics that it subscribes to, and what it was to read so far."""
+class Subscriber(NamedTuple):
+    """A member: the topics that it subscribes to, and its target assignment so far."""
 
     topics: frozenset[bytes]
     has: Assignment
 
 
-Members = Mapping[str, Wanting]
-Counts = Mapping[bytes, int]  # of partitions, by topic
+Members = Mapping[str, Subscriber]
+Counts = Mapping[bytes, int]  # partitions by topic
 Assignor = Callable[[Members, Counts], dict[str, Assignment]]
 
 
 def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
-    """Share out each topic for itself, so that topics which are alike go to members alike.
+    """Assign each topic on its own, in ranges.
 
-    Alike are topics of as many partitions, with the same subscribers: the same partitions of all of them go to one
-    member, which may join them.
+    Topics with the same subscribers and the same number of partitions are assigned alike: partition 0 of all of them
+    goes to one member, and so on. That member can join their records.
     """
     given: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
     alike: dict[tuple[tuple[str, ...], int], list[bytes]] = {}
@@ -54,7 +54,7 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
         if counts.get(topic):
             alike.setdefault((tuple(subscribers), counts[topic]), []).append(topic)
     for (among, count), topics in alike.items():
-        # What they keep follows the topic that is assigned most already.
+        # Members keep what they have of the topic with the most assigned partitions; the other topics follow it.
         known = max(topics, key=lambda topic: sum(len(members[each].has.get(topic, ())) for each in among))
         shares = _shares({each: sorted(members[each].has.get(known, ())) for each in among}, range(count))
         for member_id, share in shares.items():
@@ -64,22 +64,22 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
 
 
 def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
-    """Give each member as many partitions as any other, of all topics together, as far as subscriptions allow."""
+    """Balance the number of partitions per member over all topics, as far as subscriptions allow."""
     return at_once(_uniform(members, counts))
 
 
 async def in_steps(name: str, members: Members, counts: Counts) -> dict[str, Assignment]:
-    """Run an assignor by its name, some milliseconds a step."""
+    """Run the assignor with this name, in steps of some milliseconds."""
     await step()
     return await _uniform(members, counts) if name == "uniform" else ASSIGNORS[name](members, counts)
 
 
 def effort(name: str, members: Members, counts: Counts) -> int:
-    """Return about how long an assignment takes, at worst: a thousand are some milliseconds."""
+    """Estimate the worst-case time of an assignment: 1000 is some milliseconds."""
     subscribed, partitions = sum(len(each.topics) for each in members.values()), sum(counts.values())
     effort = len(members) + partitions + subscribed // 10
     if name == "uniform" and len({each.topics for each in members.values()}) > 1:
-        # For each partition that moves all may be looked at.
+        # Each partition that moves may take a search through all of them.
         effort += partitions * (partitions + subscribed) // 100
     return effort
 
@@ -118,7 +118,10 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, frozenset[int]]:
 
 
 def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str, list[P]]:
-    """Assign partitions evenly and move as few as possible: members that have more keep those that are left over."""
+    """Assign partitions evenly and move as few as possible.
+
+    If the count does not divide evenly, the members with the most partitions get the remainder.
+    """
     free = dict.fromkeys(everything)
     kept: dict[str, list[P]] = {}
     for member_id in sorted(has):
@@ -135,7 +138,7 @@ def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str
         returned += kept[member_id][most:]
         del kept[member_id][most:]
         unfilled.append((member_id, most))
-    # One each, round and round: the partitions of a topic are spread.
+    # Round-robin, so the partitions of a topic are spread.
     for each in (*free, *reversed(returned)):
         while len(kept[unfilled[0][0]]) >= unfilled[0][1]:
             unfilled.popleft()
@@ -145,16 +148,16 @@ def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str
 
 
 class _Balance:
-    """Members that subscribe to different topics: the one with the least gets more, through others if need be."""
+    """Balances members with different subscriptions, by moving partitions to the members with the fewest."""
 
     def __init__(self, wanted: Mapping[str, frozenset[bytes]]) -> None:
         self._wanted = wanted
         self._load = dict.fromkeys(sorted(wanted), 0)
-        # By topic and member, the partitions that it has; members without any are left out.
+        # Partitions by topic and member. No set is empty.
         self._held: dict[bytes, dict[str, set[int]]] = {}
 
     async def share_out(self, members: Members, counts: Counts) -> dict[str, Assignment]:
-        """Return what each has; a step takes some milliseconds."""
+        """Return the balanced assignment, in steps of some milliseconds."""
         subscribers: dict[bytes, list[str]] = {}
         for member_id in self._load:
             await step()
@@ -165,7 +168,7 @@ class _Balance:
         for member_id in self._load:
             await step()
             self._keep(member_id, members[member_id].has, counts, taken)
-        # Where there is least choice first.
+        # Topics with the fewest subscribers first: they leave the least choice.
         for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
             await step()
             self._give(topic, subscribers[topic], set(range(counts[topic])) - taken[topic])
@@ -174,12 +177,11 @@ class _Balance:
             has_moved = False
             done: set[str] = set()
             for member_id in sorted(self._load, key=self._load.__getitem__):
-                # Let each that has less draw from those that have more.
                 while member_id not in done:
                     await step()
                     reached = self._draw(member_id)
                     has_moved |= reached is None
-                    # Nobody that it reaches has two more than it, so none of those that have as much can draw either.
+                    # No member within reach has two partitions more, so none of them can draw from another either.
                     done |= reached or set()
         return self._result()
 
@@ -191,7 +193,7 @@ class _Balance:
         return dict(given)
 
     def _keep(self, member_id: str, has: Assignment, counts: Counts, taken: dict[bytes, set[int]]) -> None:
-        """Leave a member what it had, and wants and nobody else keeps."""
+        """Keep what a member had, if it still subscribes to it and no earlier member has kept it."""
         for topic in has.keys() & self._wanted[member_id]:
             mine = {index for index in has[topic] if index < counts[topic]} - taken[topic]
             if mine:
@@ -200,7 +202,7 @@ class _Balance:
                 self._load[member_id] += len(mine)
 
     def _give(self, topic: bytes, subscribers: Sequence[str], free: set[int]) -> None:
-        """Give what nobody has of a topic, each time to the one that has least."""
+        """Give each free partition of a topic to the subscriber with the fewest partitions."""
         least = (
             [(self._load[member_id], place) for place, member_id in enumerate(subscribers)] if free else []
         )
@@ -212,14 +214,14 @@ class _Balance:
             self._held[topic].setdefault(subscribers[place], set()).add(index)
 
     def _draw(self, member_id: str) -> set[str] | None:
-        """Take a partition from one that has two more, over others in between if need be.
+        """Take a partition from a member that has at least two more, through a chain of members if needed.
 
-        Where nobody has, return whom it reaches.
+        Return None if one was taken, otherwise the members that a chain can reach.
         """
-        came_from: dict[str, tuple[str, bytes]] = {}  # by giver: the taker, and of which topic
+        came_from: dict[str, tuple[str, bytes]] = {}  # by giver: the taker, and the topic
         queue, seen = deque([member_id]), {member_id}
-        # No topic is looked at twice, and a member that wants many costs no more than the topics that are left. Where
-        # few members want the same topics, most of them reach nobody: so all topics are not copied for the first one.
+        # A breadth-first search that visits each topic once. `left` has the topics not visited yet. It is built for the
+        # second member only: where few members share topics, most searches end at the first.
         left: set[bytes] | None = None
         enough = self._load[member_id] + 2
         while queue:
@@ -236,13 +238,14 @@ class _Balance:
                         continue
                     came_from[giver] = (taker, topic)
                     if self._load[giver] >= enough:
-                        self._hand_on(giver, member_id, came_from)
+                        self._move_along(giver, member_id, came_from)
                         return None
                     seen.add(giver)
                     queue.append(giver)
         return seen
 
-    def _hand_on(self, giver: str, to: str, came_from: Mapping[str, tuple[str, bytes]]) -> None:
+    def _move_along(self, giver: str, to: str, came_from: Mapping[str, tuple[str, bytes]]) -> None:
+        """Move one partition along each link of a chain."""
         self._load[giver] -= 1
         self._load[to] += 1
         while giver != to:

@@ -1,10 +1,10 @@
-"""A classic group: members join, one of them leads and assigns, and all get their assignment: a generation.
+"""A classic group: members join, the leader assigns partitions, and all members get their assignments.
 
-KIP-62, 134, 345, 394, 559, 814. `MOVES` and `ANSWERS` are the rules as tables; what they do not say is as in Kafka's
-GroupMetadataManager. The group is a state machine: time, timers and the log come from `Services`.
+KIP-62, 134, 345, 394, 559, 814. The group is a state machine: clock, timers and log come from `Services`. `MOVES` and
+`ANSWERS` are its tables. Everything else follows Kafka's GroupMetadataManager.
 
-A member's way: `join` waits until all members have joined (`_complete_join`), `sync` until the leader's assignment is
-on disk (`_assigned`). Every join and sync is answered once, also if the group ends.
+`join` waits until all members have joined (`_complete_join`). `sync` waits until the leader's assignment is on disk
+(`_assigned`). Each join and each sync gets exactly one answer, even if the group ends first.
 """
 
 from collections import Counter
@@ -35,20 +35,20 @@ from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupRes
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import EncodeError
 
-# How long a member that has just joined may wait for the others, whose rebalance timeouts may be long (Kafka's).
+# The session of a new member while it waits for the others, whose rebalance timeouts may be long (as in Kafka).
 NEW_MEMBER_MS: Final = 300_000
-# A shorter wait for the others would be one after another where nobody joins.
+# The shortest wait for members to join. If none does, the wait starts over: with a timeout of 0 it would never pause.
 JOIN_WAIT_MIN_MS: Final = 100
-# What a member id takes in memory, about, while its member has yet to join with it.
+# The approximate memory of a member id that nobody has joined with yet.
 PENDING_BYTES: Final = 400
 
 
 class State(Enum):
-    """The state of a group; the value is Kafka's name for it."""
+    """The state of a group, with Kafka's name for it as the value."""
 
     EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"  # members are to join
-    COMPLETING_REBALANCE = "CompletingRebalance"  # all have joined, the leader is to assign
+    PREPARING_REBALANCE = "PreparingRebalance"  # waits for members to join
+    COMPLETING_REBALANCE = "CompletingRebalance"  # all have joined; waits for the leader's assignment
     STABLE = "Stable"
     DEAD = "Dead"
 
@@ -64,40 +64,40 @@ MOVES: Final = {
 }
 
 
-class Asked(IntEnum):
-    """What is asked of a group."""
+class Operation(IntEnum):
+    """What a request does to a group."""
 
     JOIN = auto()
     SYNC = auto()
     HEARTBEAT = auto()
     COMMIT = auto()
     DELETE = auto()
-    DELETE_OFFSETS = auto()  # of a group that is not one of consumers: nobody knows what its members read
+    DELETE_OFFSETS = auto()  # of a group whose protocol type is not "consumer": its subscriptions are unknown
 
 
 _OK, _GONE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
 _UNKNOWN, _REJOIN = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
 _MEMBERS, _NO_GROUP = ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND
-# The answer in each state to a member of the present generation; NONE is to do what is asked.
-ANSWERS: Final[dict[Asked, dict[State, ErrorCode]]] = {
-    asked: dict(zip(State, codes, strict=True))
-    for asked, codes in {
+# The answer to a member of the current generation, by state. NONE means that the operation is carried out.
+ANSWERS: Final[dict[Operation, dict[State, ErrorCode]]] = {
+    operation: dict(zip(State, codes, strict=True))
+    for operation, codes in {
         # in (EMPTY, PREPARING, COMPLETING, STABLE, DEAD)
-        Asked.JOIN: (_UNKNOWN, _OK, _OK, _OK, _GONE),
-        Asked.SYNC: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
-        Asked.HEARTBEAT: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
-        # While members are to join they may still commit: a heartbeat tells them to join.
-        Asked.COMMIT: (_OK, _OK, _REJOIN, _OK, _GONE),
-        Asked.DELETE: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
-        Asked.DELETE_OFFSETS: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
+        Operation.JOIN: (_UNKNOWN, _OK, _OK, _OK, _GONE),
+        Operation.SYNC: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
+        Operation.HEARTBEAT: (_UNKNOWN, _REJOIN, _OK, _OK, _GONE),
+        # Members may still commit before they rejoin; their heartbeats tell them to.
+        Operation.COMMIT: (_OK, _OK, _REJOIN, _OK, _GONE),
+        Operation.DELETE: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
+        Operation.DELETE_OFFSETS: (_OK, _MEMBERS, _MEMBERS, _MEMBERS, _NO_GROUP),
     }.items()
 }
 
 
 class ClassicGroup:
-    """One group. Event loop only."""
+    """One group. Event loop only, except `restore`."""
 
-    kind = "classic"  # as Kafka spells it
+    kind = "classic"  # Kafka's name
 
     def __init__(self, group_id: str, services: Services, host: str = "") -> None:
         self.id = group_id
@@ -110,24 +110,24 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
         self.memory = GroupMemory(group_id, services.memory, host)
-        self.former: Changes = {}  # tombstones of the consumer group that it was, until they are written
-        self.topics: frozenset[str] | None = None  # that its members read, as far as is known
-        self.unfit_hash: int | None = (
-            None  # of a member that keeps it from becoming a consumer group (`migration`)
-        )
-        self._instances: dict[str, str] = {}  # member ids
-        self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, and to which hosts
-        self._supported: Counter[str] = Counter()  # protocols, by how many members
+        # Tombstones to write with the next change: the consumer group that this group was before.
+        self.former: Changes = {}
+        self.topics: frozenset[str] | None = None  # the subscribed topics; None if unknown
+        # The hash of the member that kept the group from an upgrade (`migration`).
+        self.unfit_hash: int | None = None
+        self._instances: dict[str, str] = {}  # member ids by instance id
+        self._pending: dict[str, tuple[Timer, str]] = {}  # ids given out but not joined with, and their hosts
+        self._supported: Counter[str] = Counter()  # the number of members that support each protocol
         self._joining = 0  # members that wait for the others to join
         self._unsynced: set[str] = set()
-        self._assigned_as = 0, 0  # how often the leader has assigned, and in which generation it did so last
-        self._is_first = False  # the rebalance takes the first members of an empty group
-        self._has_newcomers = False
+        self._assigned_as = 0, 0  # the number of the leader's last assignment, and its generation
+        self._is_first = False  # this rebalance takes the first members of an empty group
+        self._has_newcomers = False  # members have joined since the initial rebalance delay began
         self._join_timer: Timer | None = None
         self._sync_timer: Timer | None = None
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Become what was stored; `begin` has it served. Any thread."""
+        """Restore the stored group. `begin` starts to serve it. Any thread."""
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol, self.leader = value.protocol, value.leader
@@ -143,7 +143,7 @@ class ClassicGroup:
         self.topics = topics_read(self.protocol_type, self.protocol, self)
 
     def begin(self) -> None:
-        """Expect heartbeats of the members that were stored."""
+        """Start to serve a restored group: its members have a session timeout to send a heartbeat."""
         for member in self:
             self._extend_session(member)
         if len(self.members) > self._services.config.group_max_size:
@@ -152,7 +152,7 @@ class ClassicGroup:
     # Requests.
 
     async def join(self, asked: Joining) -> JoinGroupResponse:
-        """Let a member join, or rejoin; return when all have joined."""
+        """Let a member join or rejoin; return when all members have joined."""
         reply = self._services.replies.new()
         self._join(asked, reply)
         self._complete_join_if_all_have()
@@ -161,7 +161,7 @@ class ClassicGroup:
         return response
 
     async def join_for(self, asked: Joining) -> JoinGroupResponse:
-        """Let the static member join for which a consumer group has become this one."""
+        """Let the static member rejoin whose change to the classic protocol has downgraded the group."""
         reply = self._services.replies.new()
         self._replace(self._instances[asked.instance_id or ""], asked, reply)
         del asked
@@ -177,8 +177,8 @@ class ClassicGroup:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> SyncGroupResponse:
-        """Return a member's assignment, once the leader's assignments are on disk."""
-        code = self._problem(Asked.SYNC, member_id, instance_id, generation)
+        """Return a member's assignment when the leader's assignments are on disk."""
+        code = self._problem(Operation.SYNC, member_id, instance_id, generation)
         if not code and (_differ(protocol_type, self.protocol_type) or _differ(protocol, self.protocol)):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if code:
@@ -190,7 +190,7 @@ class ClassicGroup:
         if self.state is STABLE:
             self._extend_session(member)
             return self._synced(member)
-        member.answer_sync(refused_sync(_REJOIN))  # an earlier one, whose client has lost it
+        member.answer_sync(refused_sync(_REJOIN))  # an earlier sync that the client has given up
         reply = member.sync = self._services.replies.new()
         if member_id == self.leader:
             self._assign(assignments)
@@ -199,42 +199,43 @@ class ClassicGroup:
         return response
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Extend a member's session; return what it is to do."""
-        code = self._problem(Asked.HEARTBEAT, member_id, instance_id, generation)
+        """Extend a member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
+        code = self._problem(Operation.HEARTBEAT, member_id, instance_id, generation)
         if code in (ErrorCode.NONE, _REJOIN):
             self._extend_session(self.members[member_id])
         return code
 
     def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Remove members, by their ids or by their instances' (KIP-345); return a code for each."""
+        """Remove members by member id or instance id (KIP-345); return a code for each."""
         codes = [self._leave(member_id, instance_id) for member_id, instance_id in leaving]
         if ErrorCode.NONE in codes:
             self._members_have_left()
         return codes
 
     def commit_problem(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return why an offset may not be committed; a member that may is alive."""
+        """Return why an offset may not be committed. If it may, extend the member's session."""
         if generation < 0 and self.state is EMPTY:
-            return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
+            return ErrorCode.NONE  # The group has no members and only stores offsets.
         if generation < 0 and not member_id and instance_id is None:
             return _GONE if self.state is DEAD else _UNKNOWN
-        code = self._problem(Asked.COMMIT, member_id, instance_id, generation)
+        code = self._problem(Operation.COMMIT, member_id, instance_id, generation)
         if not code:
             self._extend_session(self.members[member_id])
         return code
 
-    def deletion_problem(self, asked: Asked) -> ErrorCode:
-        """Return why the group, or offsets of it, may not be deleted."""
-        if asked is Asked.DELETE_OFFSETS and self.protocol_type == CONSUMER and self.state is not DEAD:
+    def deletion_problem(self, operation: Operation) -> ErrorCode:
+        """Return why the group, or its offsets, may not be deleted."""
+        is_of_consumers = self.protocol_type == CONSUMER and self.state is not DEAD
+        if operation is Operation.DELETE_OFFSETS and is_of_consumers:
             return ErrorCode.NONE
-        return ANSWERS[asked][self.state]
+        return ANSWERS[operation][self.state]
 
     def reads(self, topic: str) -> bool:
-        """Tell whether members read a topic, or may: their subscriptions may not be known."""
+        """Tell whether members read a topic, or may read it because their subscriptions are unknown."""
         return self.protocol_type == CONSUMER if self.topics is None else topic in self.topics
 
     def unused_since_ms(self, committed_ms: int) -> int | None:
-        """Return since when an offset is of no use, if nobody `reads` its topic; None if it is (KIP-211)."""
+        """Return since when an offset with no reader is unused (KIP-211); None if it does not expire."""
         if self.protocol_type is None:
             return committed_ms
         if self.state is EMPTY:
@@ -243,31 +244,31 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is a member."""
+        """Whether the group has no members."""
         return self.state is EMPTY
 
     @property
     def is_dead(self) -> bool:
-        """Whether it was ended."""
+        """Whether the group has ended."""
         return self.state is DEAD
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody was given an id to join with, and may still do so."""
+        """Whether a client has got a member id and may still join with it."""
         return bool(self._pending)
 
     def tombstones(self) -> Changes:
-        """Return what takes back all that was stored of the group."""
+        """Return the tombstones for all stored records of the group."""
         return {**self.former, records.group_key(self.id): None}
 
     def release(self, code: ErrorCode) -> None:
-        """Answer all that wait; members stay members."""
+        """Answer all waiting requests with a code; members stay members."""
         for member in self:
             self._refuse_join(member, member.id, code)
             member.answer_sync(refused_sync(code))
 
     def end(self, code: ErrorCode) -> None:
-        """Answer all that wait; nothing happens any more."""
+        """End the group: remove all members, answer their waiting requests with a code, cancel all timers."""
         for member in list(self):
             self._remove(member.id, code)
         for timer in (self._join_timer, self._sync_timer, *(timer for timer, _ in self._pending.values())):
@@ -291,29 +292,29 @@ class ClassicGroup:
             self._join_without_id(asked, reply)
         elif member_id in self._pending and asked.instance_id is None:
             self._add(member_id, asked, reply)
-        elif code := self._problem(Asked.JOIN, member_id, asked.instance_id):
+        elif code := self._problem(Operation.JOIN, member_id, asked.instance_id):
             reply.deliver(refused_join(member_id, code))
         else:
             self._rejoin(self.members[member_id], asked, reply)
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Tell whether a member may join. Those that wait already stay, the last ones are refused."""
+        """Tell whether a member may join. Members that already wait stay; later ones are refused."""
         max_size, member = self._services.config.group_max_size, self.members.get(member_id)
         if self.state is PREPARING:
             return (member is not None and member.join is not None) or self._joining < max_size
         return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < max_size
 
     def _join_problem(self, asked: Joining) -> ErrorCode:
-        """Return why a member does not fit the others, whichever of them it is."""
+        """Return why a member's protocols do not fit those of the others."""
         if self.state is EMPTY or self.protocol_type is None:
-            is_like_them = bool(asked.protocol_type and asked.protocols)
+            is_consistent = bool(asked.protocol_type and asked.protocols)
         else:
-            is_like_them = asked.protocol_type == self.protocol_type and any(
+            is_consistent = asked.protocol_type == self.protocol_type and any(
                 self._supported[name] == len(self.members) for name, _ in asked.protocols
             )
-        if not is_like_them:
+        if not is_consistent:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        # Kafka lets it join, and then answers all members so, again and again, since they cannot be stored.
+        # Kafka lets it join. The group can then no longer be stored, and every sync of every member fails.
         return ErrorCode.NONE if metadata_fit(asked, self) else ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _join_without_id(self, asked: Joining, reply: Reply) -> None:
@@ -350,18 +351,18 @@ class ClassicGroup:
         self.rebalance()
 
     def _rejoin(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
-        """Let a member take part in the next generation, where one is needed."""
+        """Let a known member join again; begin a rebalance if its join calls for one."""
         is_leader = member.id == self.leader
         is_changed = list(member.protocols) != list(asked.protocols)
         if self.state is PREPARING or is_changed or (self.state is STABLE and is_leader):
-            # A leader that joins has seen something that asks for another assignment.
+            # A leader rejoins a stable group because it wants another assignment, after a change of topics for example.
             self._update(member, asked, reply)
             self.rebalance()
         else:
-            reply.deliver(self._joined(member, with_members=is_leader))  # Its answer was lost.
+            reply.deliver(self._joined(member, with_members=is_leader))  # The client has lost the answer.
 
     def _replace(self, old_id: str, asked: Joining, reply: Reply) -> None:
-        """Let a static member that was restarted take the place of its former self (KIP-345)."""
+        """Let a restarted static member take over its former membership, under a new member id (KIP-345)."""
         old_leader = self.leader
         member = self.members.pop(old_id)
         self.memory.add(member.client_host, -member.size_bytes)
@@ -387,7 +388,7 @@ class ClassicGroup:
     def _replaced(
         self, member: ClassicMember, old_leader: str | None, may_skip: bool, code: ErrorCode
     ) -> None:
-        """Answer a static member that has taken its place without a rebalance, once that is on disk."""
+        """Answer a static member that rejoined without a rebalance, when the change is on disk or has failed."""
         if member.join is None or self.members.get(member.id) is not member:
             return
         if code:
@@ -398,10 +399,10 @@ class ClassicGroup:
             if may_skip:
                 response.skip_assignment = member.id == self.leader
             else:
-                # It must not take itself for the leader: nobody would hear of its assignments.
+                # It must not believe that it leads: the group would ignore its assignments.
                 response.leader = old_leader or ""
             self._answer_join(member, response)
-        # Else the answer comes with the rebalance that has begun meanwhile.
+        # Otherwise a rebalance has begun, and its end answers the join.
 
     def _update(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
         before = member.size_bytes
@@ -416,7 +417,7 @@ class ClassicGroup:
     # Rebalancing.
 
     def rebalance(self) -> None:
-        """Have all members join, if they are not to do that already."""
+        """Begin a rebalance, unless one waits for joins already."""
         if self.state is PREPARING or self.state is DEAD:
             return
         self._cancel_sync_timer()
@@ -442,7 +443,7 @@ class ClassicGroup:
         self._join_timer = self._services.timers.call_later(wait_ms, self._complete_join)
 
     def _await_first(self, delay_ms: int, left_ms: int) -> None:
-        """Wait for more first members, for as long as more come."""
+        """Wait for the first members of an empty group; the wait is extended while new ones keep joining."""
         over = partial(self._first_delay_over, delay_ms, left_ms)
         self._join_timer = self._services.timers.call_later(delay_ms, over)
 
@@ -460,14 +461,14 @@ class ClassicGroup:
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Begin the next generation, with those that have joined and static members that may yet come back."""
+        """Begin the next generation. Members that have not joined are removed, except static ones."""
         if self._join_timer is not None:
             self._join_timer.cancel()
             self._join_timer = None
         for member in [each for each in self if each.join is None and each.instance_id is None]:
             self._remove(member.id)
         if self.members and not self._elect():
-            self._await_joins()  # Until sessions end: nobody has joined.
+            self._await_joins()  # No member has joined. This repeats until one does, or their sessions expire.
             return
         self.generation += 1
         self.protocol = chosen_protocol(self, self._supported) if self.members else None
@@ -486,7 +487,7 @@ class ClassicGroup:
                 self._answer_join(member, self._joined(member, with_members=member.id == self.leader))
 
     def _elect(self) -> bool:
-        """Choose a leader that has joined; tell whether anybody has."""
+        """Choose a leader among the members that have joined; return false if none has."""
         if self.leader is None or self.members[self.leader].join is None:
             found = next((member.id for member in self if member.join is not None), None)
             if found is None:
@@ -497,9 +498,10 @@ class ClassicGroup:
     # Assigning.
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """Store the leader's assignments, then answer the members; one that is not named gets nothing.
+        """Store the leader's assignments, then answer all waiting members.
 
-        The others rely on it, so it goes on if the leader's client leaves.
+        A member without an assignment gets no partitions. The other members depend on this, so it continues if the
+        leader's client leaves.
         """
         self._assigned_as = self._assigned_as[0] + 1, self.generation
         assignments = {member.id: assignments.get(member.id, b"") for member in self}
@@ -507,7 +509,7 @@ class ClassicGroup:
 
     def _assigned(self, which: tuple[int, int], assignments: dict[str, bytes], code: ErrorCode) -> None:
         if self.state is not COMPLETING or which != self._assigned_as or which[1] != self.generation:
-            return  # A member has joined or left meanwhile, or the leader, whose answer was lost, has assigned again.
+            return  # A member has joined or left since, or the leader has lost the answer and assigned again.
         if code:
             self._refuse_assignments(code)
             self.rebalance()
@@ -535,7 +537,7 @@ class ClassicGroup:
             self._sync_timer = None
 
     def _sync_timed_out(self) -> None:
-        """Remove members that have joined and then did not ask for their assignment."""
+        """Remove the members that have joined but not synced in time."""
         self._sync_timer = None
         if self._unsynced:
             for member_id in list(self._unsynced):
@@ -550,7 +552,7 @@ class ClassicGroup:
         member.session.extend(member.session_timeout_ms if for_ms is None else for_ms)
 
     def _session_expired(self, member: ClassicMember) -> None:
-        """Remove a member that was not heard of for too long; not one that waits for an answer."""
+        """Remove a member whose session has expired, unless it waits for an answer; a new member goes even then."""
         if member.is_new or (member.join is None and member.sync is None):
             self._remove(member.id)
             self._members_have_left()
@@ -588,7 +590,7 @@ class ClassicGroup:
             self.memory.add(host, -PENDING_BYTES - text_bytes(member_id))
 
     def _remove(self, member_id: str, code: ErrorCode = _UNKNOWN) -> None:
-        """Remove a member, if it is one, and answer what it waits for."""
+        """Remove a member, if it is in the group, and refuse its waiting requests."""
         member = self.members.get(member_id)
         if member is None:
             return
@@ -608,15 +610,15 @@ class ClassicGroup:
     # Members, and answers to them.
 
     def member(self, member_id: str, instance_id: str | None) -> ClassicMember | None:
-        """Return a member by its id, or else by its instance's."""
+        """Return a member by its member id, or by its instance id if the member id is empty."""
         return self.members.get(member_id or self._instances.get(instance_id or "", ""))
 
     def __iter__(self) -> Iterator[ClassicMember]:
-        """Yield the members, in the order in which they came."""
+        """Yield the members in the order in which they joined."""
         return iter(self.members.values())
 
     def _membership_problem(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return why this is not a member: another one may have taken its instance's place (KIP-345)."""
+        """Return why this is not a member. Another member may have its instance id (KIP-345)."""
         if instance_id is not None:
             known = self._instances.get(instance_id)
             if known is None:
@@ -626,16 +628,16 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else _UNKNOWN
 
     def _problem(
-        self, asked: Asked, member_id: str, instance_id: str | None, generation: int | None = None
+        self, operation: Operation, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> ErrorCode:
-        """Return why a member may not do what it asks: its identity comes first, then its generation."""
+        """Return why a member may not do this. Its identity is checked first, then its generation, then the state."""
         if self.state is DEAD:
             return _GONE
         if code := self._membership_problem(member_id, instance_id):
             return code
         if generation is not None and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        return ANSWERS[asked][self.state]
+        return ANSWERS[operation][self.state]
 
     def _move(self, state: State) -> None:
         assert state in MOVES[self.state], f"{self.id}: {self.state} to {state}"
@@ -643,7 +645,7 @@ class ClassicGroup:
         self.state_since_ms = self._services.clock.now_ms()
 
     def _await_join(self, member: ClassicMember, reply: Reply) -> None:
-        self._refuse_join(member, member.id, _REJOIN)  # an earlier one, whose client has lost it
+        self._refuse_join(member, member.id, _REJOIN)  # an earlier join that the client has given up
         member.join = reply
         self._joining += 1
 
@@ -682,7 +684,7 @@ class ClassicGroup:
         )
 
     def _store(self, assignments: dict[str, bytes], done: Stored) -> None:
-        """Store the group with these assignments, by member id; call `done` in a later turn."""
+        """Store the group with these assignments by member id; call `done` in a later turn."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -694,7 +696,7 @@ class ClassicGroup:
         self.store(value, done)
 
     def store(self, value: GroupMetadataValue, done: Stored) -> None:
-        """Store a state of the group, and that it is no consumer group any more."""
+        """Store the group, with tombstones for the consumer group that it was."""
         try:
             changes = {**self.former, records.group_key(self.id): records.group_value(value)}
         except EncodeError:

@@ -1,4 +1,4 @@
-"""A member of a classic group, and what follows from what all members say. The rules are in `classic`."""
+"""A member of a classic group, and functions over the protocols of all members. The group itself is in `classic`."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
-# What a member takes in memory, about, beside its metadata; a protocol beside its name and metadata.
+# The approximate memory of a member without its metadata, and of a protocol without its name and metadata.
 MEMBER_BYTES: Final = 1200
 PROTOCOL_BYTES: Final = 150
-# The metadata of all members are stored as one record, with their assignments, which has to fit a batch of 1 MiB.
+# The metadata and assignments of all members are stored as one record, which has to fit into a batch of 1 MiB.
 METADATA_BYTES_MAX: Final = 768 << 10
 
-Protocols = Sequence[tuple[str, bytes]]  # names, and the member's metadata for each; the preferred one first
+Protocols = Sequence[tuple[str, bytes]]  # name and metadata, most preferred first
 
 
 class Joining(NamedTuple):
-    """What a member says when it joins."""
+    """A request to join."""
 
     member_id: str
     instance_id: str | None
@@ -32,12 +32,12 @@ class Joining(NamedTuple):
     session_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    must_know_its_id: bool = False  # has to join again with the id that it is given (KIP-394)
-    may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
+    must_know_its_id: bool = False  # gets a member id first, and joins again with it (KIP-394)
+    may_skip_assignment: bool = False  # understands skip_assignment in the answer (KIP-814)
 
 
 class ClassicMember:
-    """A member, and the replies that it waits for."""
+    """A member, and the replies it waits for."""
 
     __slots__ = (
         "assignment",
@@ -73,24 +73,24 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def answer_sync(self, response: SyncGroupResponse) -> None:
-        """Answer the sync that waits, if one does."""
+        """Answer the waiting sync, if there is one."""
         if self.sync is not None:
             reply, self.sync = self.sync, None
             reply.deliver(response)
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """The approximate memory of the member."""
         return self.metadata_bytes + len(self.assignment)
 
     @property
     def metadata_bytes(self) -> int:
-        """The same, without its assignment."""
+        """`size_bytes` without the assignment."""
         names = (self.id, self.id, self.client_id, self.instance_id or "")
         return MEMBER_BYTES + sum(map(text_bytes, names)) + protocols_bytes(self.protocols)
 
     def stored(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
-        """Return what is stored of the member."""
+        """Return the member in its stored form."""
         return MemberMetadata(
             member_id=self.id,
             group_instance_id=self.instance_id,
@@ -104,7 +104,7 @@ class ClassicMember:
 
 
 def restored(stored: MemberMetadata, protocol_type: str, protocol: str | None) -> ClassicMember:
-    """Return a member as it was stored."""
+    """Return a member from its stored form."""
     asked = Joining(
         stored.member_id,
         stored.group_instance_id,
@@ -121,20 +121,20 @@ def restored(stored: MemberMetadata, protocol_type: str, protocol: str | None) -
 
 
 def protocols_bytes(protocols: Protocols) -> int:
-    """Return about what protocols and their metadata take in memory."""
+    """Return the approximate memory of protocols and their metadata."""
     return sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
 
 
 class HasProtocols(Protocol):
-    """What votes for a protocol: a member of either kind of group."""
+    """A classic member in either kind of group."""
 
     @property
     def protocols(self) -> Protocols:
-        """The protocols that it supports, the preferred one first."""
+        """The supported protocols, most preferred first."""
 
 
 def chosen_protocol(members: Iterable[HasProtocols], supported: Mapping[str, int]) -> str:
-    """Return the protocol that most members prefer, of those that all of them support."""
+    """Return the protocol with the most votes. Each member votes for the first of its protocols that all support."""
     everybody = list(members)
     common = {name for name, count in supported.items() if count == len(everybody)}
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
@@ -142,7 +142,7 @@ def chosen_protocol(members: Iterable[HasProtocols], supported: Mapping[str, int
 
 
 def metadata_fit(asked: Joining, members: Iterable[ClassicMember]) -> bool:
-    """Tell whether the metadata of all members can be stored; the one that joins may be one of them already."""
+    """Tell whether the metadata of all members, with that of a joining one, can be stored in one record."""
     others = (
         each.protocols
         for each in members
@@ -158,7 +158,7 @@ def metadata_fit(asked: Joining, members: Iterable[ClassicMember]) -> bool:
 def topics_read(
     protocol_type: str | None, protocol: str | None, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
-    """Return the topics that members subscribe to, None where one does not say so as consumers do."""
+    """Return the topics that members subscribe to; None if the metadata of one is not a consumer's subscription."""
     if protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
@@ -171,12 +171,12 @@ def topics_read(
 
 
 def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """Return the response to a member that may not join."""
+    """Return the response that refuses a join."""
     return JoinGroupResponse(
         error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
     )
 
 
 def refused_sync(code: ErrorCode) -> SyncGroupResponse:
-    """Return the response to a member that gets no assignment."""
+    """Return the response that refuses a sync."""
     return SyncGroupResponse(error_code=code, assignment=b"")

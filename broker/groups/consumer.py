@@ -1,21 +1,22 @@
-"""A consumer group: members send heartbeats, and the broker assigns partitions (KIP-848). Some may be classic members.
+"""A consumer group: members send heartbeats, and the broker assigns partitions (KIP-848).
 
-A change of subscriptions, members or topics begins an epoch (`_new_epoch`). The next request of a member has a target
-assignment made for it (`_assign`), and the requests of each member bring it from what it has to its target
-(`_reconcile`; the table is in `consumer_member`). So the group's state follows from its members:
+A change of subscriptions, members or topics begins an epoch (`_look_at_topics`). The next request of a member makes a
+target assignment for the epoch (`_assign`). Each member's requests move it towards its target (`_reconcile`; the table
+is in `consumer_member`). The group's state follows from its members:
 
-    state        when                                                  leaves it when
-    EMPTY        there are no members                                  one joins
-    ASSIGNING    the target is of an earlier epoch                     the target is made
-    RECONCILING  a member is in an earlier epoch, or still revoking    the last one has its target
-    STABLE       all members have their targets                        an epoch begins
-    DEAD         it was ended: deleted, or replaced by a classic one   never
+    state        when                                                      until
+    EMPTY        the group has no members                                  a member joins
+    ASSIGNING    the target is of an earlier epoch                         the new target is made
+    RECONCILING  a member is in an earlier epoch, or waits, or revokes     the last member has its target
+    STABLE       all members have their targets                            an epoch begins
+    DEAD         the group was deleted, or replaced by a classic one       -
 
-A member of the classic protocol (online migration) has its epoch as its generation: when it has to give up partitions
-or gets some, its heartbeat is answered REBALANCE_IN_PROGRESS, and it joins and syncs. Nobody leads: the broker assigns.
+Members may use the classic protocol (online migration). Their generation is their epoch. When such a member has to
+revoke partitions, or can get more, its heartbeat is answered REBALANCE_IN_PROGRESS, and it joins and syncs. It never
+leads: the broker assigns.
 
-No partition is had by two members. A request is answered when what it has changed is on disk; what could not be stored
-is stored with the next change. What is not said otherwise is as in Kafka's GroupMetadataManager.
+No partition has two owners. The group answers a request when its changes are on disk. Changes that could not be stored
+are stored with the next ones. Everything else follows Kafka's GroupMetadataManager.
 """
 
 from collections import Counter
@@ -26,8 +27,8 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from tidelog.broker.groups import topic_patterns
-from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Wanting
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Subscriber
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.groups.classic_member import (
     METADATA_BYTES_MAX,
     Joining,
@@ -76,12 +77,12 @@ from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import WireError
 
-# A record has to fit a batch of its topic; matches that are too many for one are found again after a start.
+# A record has to fit into a batch. Matches of a regular expression beyond this are not stored: a start matches again.
 LARGEST_VALUE: Final = 512 << 10
 
 
 class GroupState(Enum):
-    """The state of a group; the value is Kafka's name for it."""
+    """The state of a group, with Kafka's name for it as the value."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -91,7 +92,7 @@ class GroupState(Enum):
 
 
 class Assigned(NamedTuple):
-    """The answer to a heartbeat; `assignment` is None where the member knows it."""
+    """The answer to a heartbeat. `assignment` is None if the member knows it already."""
 
     member_id: str
     epoch: int
@@ -99,7 +100,7 @@ class Assigned(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request that waits for the target of an epoch, and what it is answered if its member sends another one."""
+    """A request that waits for the target of an epoch. It gets `superseded` if its member sends another request."""
 
     epoch: int
     reply: Reply
@@ -107,7 +108,7 @@ class _Waiting(NamedTuple):
 
 
 class ConsumerGroup:
-    """One group. Event loop only, but for what restores it."""
+    """One group. Event loop only, except `restore`."""
 
     kind = "consumer"
     protocol_type = CONSUMER
@@ -122,32 +123,34 @@ class ConsumerGroup:
         self.memory = GroupMemory(group_id, services.memory, host)
         self._matches = Matches(group_id, services, self.memory)
         self.is_dead = False
-        self._end_code = ErrorCode.NONE  # why nobody is served any more
-        self._instances: dict[str, str] = {}  # member ids
+        self._end_code = (
+            ErrorCode.NONE
+        )  # the answer to all requests once the group has ended or the broker stops
+        self._instances: dict[str, str] = {}  # member ids by instance id
         self._owners = Owners()
         self._topics_read = TopicsRead(services.topic)
-        self._is_topic_changed = False  # of those that are read
-        self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
+        self._is_topic_changed = False  # a topic that members read has changed
+        self._is_torn = False  # a crash has left a part of a change: the group needs a new epoch
         self._is_assigning = False
-        # The requests that wait, by member: until the topics that match are known, and then until there is a target for
-        # their epoch. Epochs only rise, so the one that has waited longest waits for the lowest.
+        # Waiting requests by member. They wait until the matches of their regular expressions are known, then until
+        # there is a target for their epoch. Epochs only rise, so the oldest request waits for the lowest epoch.
         self._awaiting_topics: dict[ConsumerMember, _Waiting] = {}
         self._awaiting_target: dict[ConsumerMember, _Waiting] = {}
         self.writing = WriteBehind(group_id, services.log.store)
 
     def restore(self, key: Any, value: Any) -> None:
-        """Change as one more stored record says; `begin` has the group served. Any thread."""
+        """Apply a stored record. `begin` starts to serve the group. Any thread."""
         restore(self, key, value)
 
     def begin(self) -> None:
-        """Be served: expect heartbeats of the members that were stored."""
+        """Start to serve a restored group: its members have a session timeout to send a heartbeat."""
         for member in self:
             subscription = member.subscription
             if subscription.instance_id is not None:
                 self._instances[subscription.instance_id] = member.id
             self._count_regex(subscription.regex, 1)
             self._topics_read.count(subscription.topics, 1)
-            # Whatever was written: nobody has what another one has.
+            # No partition may have two owners, even if the log says so.
             assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
             member.current = member.current._replace(assigned=assigned, revoking=revoking)
             self._owners.take(member)
@@ -179,33 +182,33 @@ class ConsumerGroup:
 
     @property
     def generation(self) -> int:
-        """The group's epoch, by the name that classic groups have for it."""
+        """The group's epoch, under the name that classic groups use."""
         return self.epoch
 
     @property
     def regexes(self) -> dict[str, frozenset[str]]:
-        """The topics that match, by the regular expressions of members, as far as that is known."""
+        """The known matches: topics by regular expression."""
         return self._matches.topics
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for."""
+        """The assignor that most members ask for, or else the first configured one."""
         named = Counter(filter(None, (member.subscription.assignor for member in self)))
         known = (name for name, _ in named.most_common() if name in ASSIGNORS)
         return next(known, self._services.config.group_consumer_assignors[0])
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is a member."""
+        """Whether the group has no members."""
         return not self.members
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Whether a request waits for an answer."""
         return bool(self._awaiting_topics or self._awaiting_target)
 
     def member(self, member_id: str, instance_id: str | None) -> ConsumerMember | None:
-        """Return a member by its id, or else by its instance's."""
+        """Return a member by its member id, or by its instance id if the member id is empty."""
         return self.members.get(member_id or self._instances.get(instance_id or "", ""))
 
     def __iter__(self) -> Iterator[ConsumerMember]:
@@ -213,7 +216,7 @@ class ConsumerGroup:
         return iter(self.members.values())
 
     def names_of(self, assignment: Assignment) -> list[ProtocolTopicPartitions]:
-        """Return an assignment by the names of its topics, as far as they are there."""
+        """Return an assignment by topic name, without deleted topics."""
         named = ((self._services.topic_name(topic), indexes) for topic, indexes in assignment.items())
         return [
             ProtocolTopicPartitions(topic=name, partitions=sorted(indexes))
@@ -223,14 +226,14 @@ class ConsumerGroup:
     # Requests of members of the consumer protocol.
 
     async def consumer_heartbeat(self, heartbeat: Heartbeat) -> Assigned:
-        """Let a member join, or stay; return what it is to read by now. Raise GroupError."""
+        """Let a member join or stay; return its assignment. Raise GroupError."""
         member = self._admit(heartbeat)
         known = None if heartbeat.epoch == 0 or heartbeat.is_full else member.current.assigned
         owned = member.given_of(heartbeat.owned)
         self._subscribe(member, heartbeat.subscription(member.subscription))
         self._extend_session(member)
         del heartbeat  # It may be large.
-        # As while a group is loaded: ask again.
+        # If superseded, the client retries, as it does while groups are loaded.
         await self._target(member, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._reconcile(member, owned)
         current = member.current
@@ -239,7 +242,7 @@ class ConsumerGroup:
         return assigned
 
     async def consumer_leave(self, heartbeat: Heartbeat) -> Assigned:
-        """Remove a member, or let a static one leave for a while. Raise GroupError."""
+        """Remove a member, or let a static one leave and come back. Raise GroupError."""
         member = self._known(heartbeat.member_id, heartbeat.instance_id)
         if heartbeat.epoch == LEAVES_FOR_A_WHILE:
             self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
@@ -251,7 +254,7 @@ class ConsumerGroup:
     # Requests of members of the classic protocol.
 
     async def join(self, asked: Joining) -> JoinGroupResponse:
-        """Let a classic member join, or rejoin; return when it is known what it is to read."""
+        """Let a classic member join or rejoin; return when its assignment is known."""
         try:
             said = self._classic_subscription(asked)
             if not asked.member_id and asked.must_know_its_id and asked.instance_id is None:
@@ -272,7 +275,7 @@ class ConsumerGroup:
             await self._target(member, ErrorCode.REBALANCE_IN_PROGRESS)
             classic = member.subscription.classic
             if classic is None:
-                raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.id} speaks the other protocol by now")
+                raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member.id} now uses the consumer protocol")
             self._reconcile(member, owned)
             response = JoinGroupResponse(
                 error_code=ErrorCode.NONE,
@@ -298,15 +301,15 @@ class ConsumerGroup:
         protocol_type: str | None = None,
         protocol: str | None = None,
     ) -> SyncGroupResponse:
-        """Return what a classic member is to read by now."""
+        """Return a classic member's assignment."""
         try:
             member, classic = self._known_classic(member_id, instance_id, generation)
             name, metadata = classic.protocols[0]
             if (protocol_type or CONSUMER) != CONSUMER or (protocol or name) != name:
-                raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{name} was chosen")
+                raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the protocol is {name}")
             if member.current.epoch < self.epoch and not self._is_revoking(member):
                 self._expect_join(member)
-                raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS, "there is another epoch")
+                raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS, "a new epoch has begun")
         except GroupError as error:
             return refused_sync(error.code)
         _cancel(member.sync_timer)
@@ -320,7 +323,7 @@ class ConsumerGroup:
         )
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Extend a classic member's session; return what it is to do."""
+        """Extend a classic member's session. REBALANCE_IN_PROGRESS tells it to rejoin."""
         try:
             member, _ = self._known_classic(member_id, instance_id, generation)
         except GroupError as error:
@@ -336,7 +339,7 @@ class ConsumerGroup:
         return ErrorCode.NONE
 
     def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Remove members, by their ids or by their instances' (KIP-345); return a code for each."""
+        """Remove members by member id or instance id (KIP-345); return a code for each."""
         codes: list[ErrorCode] = []
         gone: dict[str, ConsumerMember] = {}
         for member_id, instance_id in leaving:
@@ -358,9 +361,9 @@ class ConsumerGroup:
     def commit_problem(
         self, member_id: str, instance_id: str | None, epoch: int, *, is_old: bool = False
     ) -> ErrorCode:
-        """Return why an offset may not be committed. `is_old` is a request that cannot tell of a stale epoch."""
+        """Return why an offset may not be committed. `is_old`: the request's version knows no STALE_MEMBER_EPOCH."""
         if epoch < 0 and not self.members:
-            return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
+            return ErrorCode.NONE  # The group has no members and only stores offsets.
         member = self.members.get(member_id)
         if member is not None:
             if not member.is_classic and is_old:
@@ -374,17 +377,18 @@ class ConsumerGroup:
         return _epoch_problem(member, epoch)
 
     def fetch_problem(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Return why a member may not fetch offsets; a client that is no member may (OffsetFetch 9)."""
+        """Return why offsets may not be fetched. A client that does not claim to be a member may (OffsetFetch 9)."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
         return _epoch_problem(self.members.get(member_id or ""), epoch)
 
-    def deletion_problem(self, asked: Asked) -> ErrorCode:
-        """Return why the group, or offsets of it, may not be deleted."""
-        return ErrorCode.NON_EMPTY_GROUP if asked is Asked.DELETE and self.members else ErrorCode.NONE
+    def deletion_problem(self, operation: Operation) -> ErrorCode:
+        """Return why the group, or its offsets, may not be deleted."""
+        is_refused = operation is Operation.DELETE and self.members
+        return ErrorCode.NON_EMPTY_GROUP if is_refused else ErrorCode.NONE
 
     def unused_since_ms(self, committed_ms: int) -> int | None:
-        """Return since when an offset is of no use, if nobody `reads` its topic (KIP-211)."""
+        """Return since when an offset with no reader is unused (KIP-211)."""
         return committed_ms
 
     def reads(self, topic: str) -> bool:
@@ -392,40 +396,40 @@ class ConsumerGroup:
         return topic in self._topics_read
 
     def topic_changed(self, topic: str, *, is_new: bool) -> None:
-        """Note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
+        """Note that a topic was created, grown or deleted. The next heartbeat acts on it."""
         self._matches.topic_changed(topic, is_new=is_new)
         self._is_topic_changed |= self._topics_read.topic_changed(topic)
 
     def tombstones(self) -> Changes:
-        """Return what takes back all that was stored of the group, and what was to be."""
-        to_come = dict.fromkeys(self.writing.keys())
-        return {**to_come, **tombstones(self.id, self.members, self.regexes)}
+        """Return the tombstones for all records of the group, whether stored or on their way."""
+        unwritten = dict.fromkeys(self.writing.keys())
+        return {**unwritten, **tombstones(self.id, self.members, self.regexes)}
 
-    def take_back(self, changes: Changes) -> None:
-        """Have what another group of this id has stored taken back with the first change."""
+    def put_all(self, changes: Changes) -> None:
+        """Have records written with the next change: the tombstones of the group that this one replaces."""
         for key, value in changes.items():
             self.writing.put(key, value)
 
     def take_over(self, generation: int, members: Iterable[tuple[str, Subscription, Assignment]]) -> None:
-        """Begin as a classic group was: all its members are where its last rebalance has brought them."""
+        """Begin with the members of a classic group, and their assignments as targets that they have reached."""
         self.epoch = generation
         self._put_epoch()
         for member_id, subscription, assigned in members:
             member = self._added(member_id)
             self._set_subscription(member, subscription)
-            free = self._owners.free_of(assigned)  # Its leader may have given one partition to two.
+            free = self._owners.free_of(assigned)  # The leader may have assigned a partition twice.
             self._set_target(member, free)
             self._set_current(member, Current(generation, generation, Progress.STABLE, free, NOTHING))
             self._extend_session(member)
         self._put_target_epoch(generation)
 
     def release(self, code: ErrorCode) -> None:
-        """Answer all that wait; members stay members. The broker stops."""
+        """Answer all waiting requests with a code; members stay members."""
         self._end_code = code
         self._answer_all()
 
     def end(self, code: ErrorCode) -> None:
-        """Answer all that wait; nothing happens any more."""
+        """End the group: answer all waiting requests with a code, cancel all timers, write nothing more."""
         self.is_dead, self._end_code = True, code
         self.writing.clear()
         self._matches.end()
@@ -458,7 +462,7 @@ class ConsumerGroup:
         member = self._known(member_id, instance_id)
         classic = member.subscription.classic
         if classic is None:
-            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} speaks the other protocol")
+            raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} uses the consumer protocol")
         if generation != member.current.epoch:
             raise GroupError(ErrorCode.ILLEGAL_GENERATION, f"the generation is {member.current.epoch}")
         return member, classic
@@ -468,12 +472,12 @@ class ConsumerGroup:
             raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
 
     def _check_room(self, member_id: str, instance_id: str | None) -> None:
-        """Refuse one more member than there may be."""
+        """Refuse a new member if the group is full."""
         if member_id not in self.members and (instance_id is None or instance_id not in self._instances):
             check_room(self.id, len(self.members), self._services)
 
     def _admit(self, heartbeat: Heartbeat) -> ConsumerMember:
-        """Return the member that sends a heartbeat, or make it one."""
+        """Return the member that sends a heartbeat; add it if it is new."""
         self._check_alive()
         member_id, instance_id = heartbeat.member_id, heartbeat.instance_id
         self._check_room(member_id, instance_id)
@@ -497,7 +501,7 @@ class ConsumerGroup:
         return self._renamed(member, member_id)
 
     def _admit_classic(self, asked: Joining) -> ConsumerMember:
-        """Return the classic member that joins, or make it one."""
+        """Return the classic member that joins; add it if it is new."""
         holder = None if asked.instance_id is None else self._instances.get(asked.instance_id)
         if asked.instance_id is not None and asked.member_id:
             return self._known(asked.member_id, asked.instance_id)
@@ -507,28 +511,30 @@ class ConsumerGroup:
         return self.members.get(member_id) or self._added(member_id)
 
     def _classic_subscription(self, asked: Joining) -> ConsumerProtocolSubscription:
-        """Return what a classic member wants to read; raise GroupError where it cannot take part."""
+        """Return a classic member's subscription. Raise GroupError if it cannot join."""
         self._check_alive()
         self._check_room(asked.member_id, asked.instance_id)
         if is_too_large(asked.protocols):
-            # As Kafka has it where a record is too large. The others go on.
-            raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, "the member says more than can be stored")
+            # Kafka's code for a record that is too large.
+            raise GroupError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, "the member's metadata is too large to be stored"
+            )
         classics = [each.subscription.classic for each in self if each.subscription.classic is not None]
         known = Counter(name for classic in classics for name, _ in classic.protocols)
         if not any(known[name] == len(classics) for name, _ in asked.protocols):
-            why = "other members know none of these protocols"
+            why = "the other members have none of these protocols in common"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         if asked.protocol_type != CONSUMER:
             why = "the group has members of the consumer protocol"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         try:
-            return subscription_of(asked.protocols[0][1])  # It says the same for each of its protocols.
+            return subscription_of(asked.protocols[0][1])  # Consumers send the same topics for each protocol.
         except WireError as error:
-            why = f"not a subscription: {error}"
+            why = f"the metadata is not a subscription: {error}"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why) from None
 
     def _downgraded_for(self, asked: Joining, said: ConsumerProtocolSubscription) -> Any:
-        """Return the classic group in its place, if the last member of the new protocol comes back as a classic one."""
+        """Return the classic group that replaces this one, if its last consumer member comes back as a classic one."""
         if asked.instance_id is None or asked.member_id or asked.instance_id not in self._instances:
             return None
         holder = self._instances[asked.instance_id]
@@ -542,15 +548,15 @@ class ConsumerGroup:
         return member
 
     def _renamed(self, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Let a static member that was restarted take the place of its former self, with what that had."""
+        """Let a restarted static member take over its former membership and partitions, under a new member id."""
         if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.is_classic:
             return old
         current, target, subscription = old.current, old.target, old.subscription
         other = self.members.get(member_id, old)
         if other is not old:
-            self._forget(other)  # It is there already, and nobody has two places.
+            self._forget(other)  # A member with this id exists already. A client has one membership only.
         if other is not old or self._is_assigning:
-            # Nobody has what that one had; the assignment that is being made knows no member of this id.
+            # The partitions of `other` are free now, and an assignment under way does not know the new id.
             self._look_at_topics(is_changed=True)
         self._forget(old)
         member = self._added(member_id)
@@ -562,17 +568,17 @@ class ConsumerGroup:
     # Epochs, and the target assignment.
 
     def _subscribe(self, member: ConsumerMember, subscription: Subscription) -> None:
-        """Take a subscription; a new epoch begins where it changes what others may read."""
+        """Set a member's subscription. A new epoch begins if its topics change."""
         before = member.subscription
         self._set_subscription(member, subscription)
         is_changed = self.epoch == 0 or before.topics != subscription.topics
         if before.regex != subscription.regex:
-            # One whose matches are not known yet makes an epoch when they are.
+            # If the matches are unknown, the epoch begins when they are found.
             is_changed |= not subscription.regex or subscription.regex in self.regexes
         self._look_at_topics(is_changed)
 
     def _look_at_topics(self, is_changed: bool = False) -> None:
-        """Begin an epoch if subscriptions have changed, or topics that are read."""
+        """Begin an epoch if subscriptions or subscribed topics have changed."""
         if not is_changed and not self._is_topic_changed:
             return
         self._is_topic_changed = False
@@ -583,13 +589,14 @@ class ConsumerGroup:
             self._put_epoch()
 
     def _topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
-        """Return the ids of the topics that a member wants to read and that are there."""
+        """Return the ids of the existing topics in a subscription."""
         return self._topics_read.ids_of(subscription.topics, subscription.regex)
 
     async def _target(self, member: ConsumerMember, superseded: ErrorCode) -> None:
-        """Wait until there is a target for the present epoch.
+        """Wait until there is a target for the current epoch.
 
-        Raise GroupError where the member or the group is gone by then, or `superseded` if the member asks again.
+        Raise GroupError if the member or the group is gone by then, or with `superseded` if the member sends another
+        request.
         """
         earlier = self._waiting_request(member)
         waiting = _Waiting(self.epoch, self._services.replies.new(), superseded)
@@ -603,15 +610,15 @@ class ConsumerGroup:
         if self._end_code:
             raise GroupError(self._end_code, "")
         if self.members.get(member.id) is not member:
-            why = f"{member.id} is not a member of group {self.id} any more"
+            why = f"{member.id} is no longer a member of group {self.id}"
             raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, why)
 
     def _waiting_request(self, member: ConsumerMember) -> _Waiting | None:
-        """Return the request of a member that waits; it does no longer."""
+        """Remove and return the waiting request of a member."""
         return self._awaiting_topics.pop(member, None) or self._awaiting_target.pop(member, None)
 
     def _settle(self) -> None:
-        """Have topics matched and partitions assigned, and go on with the requests for which there is a target."""
+        """Begin matching and assigning if needed, and answer the requests whose target is made."""
         if not self.is_dead:
             self._matches.look(self._matched)
         if self.is_dead:
@@ -634,7 +641,7 @@ class ConsumerGroup:
     def _matched(
         self, matches: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
     ) -> None:
-        """Take the topics that match; those that are read by now make an epoch. Members without room are removed."""
+        """Store matches. New topics begin an epoch. Members whose matches do not fit into memory are removed."""
         if self._end_code:
             return
         now_ms = self._services.clock.now_ms()
@@ -649,9 +656,7 @@ class ConsumerGroup:
         if is_changed:
             self._look_at_topics(is_changed)
         if leaving := [member for member in self if member.subscription.regex in refused]:
-            why = (
-                "the regular expression matches more topics than there is memory for (group.state.max.bytes)"
-            )
+            why = "the regular expression matches more topics than fit into memory (group.state.max.bytes)"
             self._remove(leaving, GroupError(ErrorCode.GROUP_MAX_SIZE_REACHED, why))
         for member in list(self._awaiting_topics):
             if not self._matches.is_unknown(member.subscription.regex):
@@ -661,8 +666,10 @@ class ConsumerGroup:
         self.writing.flush()
 
     def _assign(self) -> None:
-        """Make a target for the present epoch."""
-        members = {member.id: Wanting(self._topic_ids(member.subscription), member.target) for member in self}
+        """Make a target for the current epoch."""
+        members = {
+            member.id: Subscriber(self._topic_ids(member.subscription), member.target) for member in self
+        }
         done = partial(self._assigned_later, self.epoch)
         self._is_assigning = True
         targets = self._services.assign(self.id, self.assignor, members, self._topics_read.counts, done)
@@ -671,22 +678,22 @@ class ConsumerGroup:
 
     def _assigned_later(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         if self._end_code:
-            return  # It is over, or the broker stops, and what it writes to may be closed.
+            return  # The group has ended, or the broker stops and the log may be closed.
         self._assigned(epoch, targets)
         self.writing.flush()
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False
         for member in self:
-            # One that has joined since has none: there is another epoch by now.
+            # A member that has joined since has no target yet: its join has begun another epoch.
             self._set_target(member, targets.get(member.id, NOTHING))
         self._put_target_epoch(epoch)
         self._settle()
 
-    # Members on their way to their targets.
+    # Reconciling members with their targets.
 
     def _reconcile(self, member: ConsumerMember, owned: Owned) -> None:
-        """Bring a member as far as it comes now."""
+        """Move a member towards its target, as far as possible now."""
         subscribed = self._topic_ids(member.subscription)
         current = reconciled(
             member.current, member.target, self.target_epoch, subscribed, owned, self._owners.is_free
@@ -697,7 +704,7 @@ class ConsumerGroup:
         return member.current.progress is Progress.UNREVOKED_PARTITIONS
 
     def _expect_revocation(self, member: ConsumerMember) -> None:
-        """Wait for a member that has to give up partitions; one that has left for a while has given up all of them."""
+        """Set a timer for a member that has to revoke partitions; not for classic ones, whose joins are timed."""
         if member.current.revoking and not member.is_classic:
             over = partial(self._revocation_over, member, member.current.epoch)
             member.rebalance_timer = self._after_rebalance_timeout(member, over)
@@ -708,7 +715,7 @@ class ConsumerGroup:
             self._expire(member)
 
     def _expect_join(self, member: ConsumerMember) -> None:
-        """Wait for a classic member that was told to join again."""
+        """Set a timer for a classic member that was told to rejoin."""
         if member.join_timer is None:
             member.join_timer = self._after_rebalance_timeout(member, partial(self._expire, member))
 
@@ -728,19 +735,21 @@ class ConsumerGroup:
 
     def _session_expired(self, member: ConsumerMember) -> None:
         if member in self._awaiting_topics or member in self._awaiting_target:
-            self._extend_session(member)  # It cannot be late: the answer to its last heartbeat is.
+            self._extend_session(
+                member
+            )  # The member is not late: it waits for the answer to its last heartbeat.
         else:
             self._expire(member)
 
     def _expire(self, member: ConsumerMember) -> None:
-        """Remove a member that was waited for long enough."""
+        """Remove a member whose time is up."""
         if self.members.get(member.id) is member and not self._end_code:
             self._remove([member])
             self._settle()
             self.writing.flush()
 
     def _remove(self, leaving: list[ConsumerMember], why: GroupError | None = None) -> None:
-        """Remove members, and answer those that wait. Where only classic members stay, the group becomes classic."""
+        """Remove members and answer their waiting requests. If only classic members remain, downgrade the group."""
         gone = frozenset(member.id for member in leaving)
         staying = [member for member in self if member.id not in gone]
         are_classic = bool(staying) and all(member.is_classic for member in staying)
@@ -769,11 +778,11 @@ class ConsumerGroup:
             waiting.reply.deliver(True if why is None else GroupError(why.code, str(why)))
 
     def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
-        """Have an instance be nobody, unless it is another member by now."""
+        """Free an instance id, unless another member has it now."""
         if instance_id is not None and self._instances.get(instance_id) == member_id:
             del self._instances[instance_id]
 
-    # What is kept, in memory and on disk.
+    # State, in memory and on disk.
 
     def _set_subscription(self, member: ConsumerMember, subscription: Subscription) -> None:
         before = member.subscription
@@ -820,7 +829,7 @@ class ConsumerGroup:
         self._expect_revocation(member)
 
     def _put_of_member(self, key: Any, member: ConsumerMember, value: Any) -> None:
-        """Have a record of a member written, or taken back."""
+        """Put a record of a member, or its tombstone."""
         written = None if value is None else written_value(value)
         self.writing.put(written_key(key(group_id=self.id, member_id=member.id)), written)
 
@@ -841,9 +850,9 @@ class ConsumerGroup:
         )
 
     async def _flushed(self) -> None:
-        """Have what has changed stored; raise GroupError if that, or what was stored before, cannot be put on disk."""
+        """Wait until all changes are on disk. Raise GroupError if that fails."""
         if self.writing.is_idle:
-            return  # as most heartbeats find it
+            return  # the common case
         reply = self._services.replies.new()
         self.writing.flush(reply.deliver)
         if code := await reply:
@@ -855,14 +864,14 @@ class ConsumerGroup:
 
 
 def is_too_large(protocols: Protocols) -> bool:
-    """Tell whether what a classic member says cannot be stored of a member of a consumer group."""
-    # It is one record, for all of the protocols, and the topics are stored by themselves as well.
+    """Tell whether the protocols of a classic member are too large to be stored in a consumer group."""
+    # One record holds all protocols, and the subscribed topics once more.
     topics_bytes = max((len(metadata) for _, metadata in protocols), default=0)
     return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > METADATA_BYTES_MAX
 
 
 def check_room(group_id: str, count: int, services: Services) -> None:
-    """Refuse one more member than a consumer group may have."""
+    """Refuse a new member if a consumer group is full."""
     max_size = services.config.group_consumer_max_size
     if count >= max_size:
         why = f"The consumer group has reached its maximum capacity of {max_size} members. (group {group_id})"
@@ -870,7 +879,7 @@ def check_room(group_id: str, count: int, services: Services) -> None:
 
 
 def check_regex(regex: str | None) -> None:
-    """Refuse a regular expression that is not valid, or too large."""
+    """Refuse a regular expression that is invalid or too large."""
     problem = topic_patterns.problem(regex) if regex else None
     if problem is not None:
         raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
@@ -882,7 +891,7 @@ def _cancel(timer: Timer | None) -> None:
 
 
 def _epoch_problem(member: ConsumerMember | None, epoch: int) -> ErrorCode:
-    """Return why a member of that epoch may not commit or fetch offsets; None is no member."""
+    """Return why a member in this epoch may not commit or fetch offsets."""
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if epoch == member.current.epoch:
@@ -891,7 +900,7 @@ def _epoch_problem(member: ConsumerMember | None, epoch: int) -> ErrorCode:
 
 
 def _subscription(asked: Joining, said: ConsumerProtocolSubscription, rack_id: str | None) -> Subscription:
-    """Return the subscription of a classic member; the rack is the known one where it says none."""
+    """Return the subscription of a classic member. `rack_id` is used if it sends none."""
     return Subscription(
         instance_id=asked.instance_id,
         rack_id=said.rack_id if said.rack_id is not None else rack_id,

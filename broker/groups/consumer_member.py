@@ -1,16 +1,17 @@
-"""A member of a consumer group, and its way from the assignment it has to its target (KIP-848).
+"""A member of a consumer group, and how it moves from its current assignment to its target (KIP-848).
 
-`reconciled` is the way, as a pure function. Its table, for a member that reports what it owns:
+`reconciled` makes one move, as a pure function. For a member that reports its partitions, the first row that fits
+applies:
 
-    progress              condition                              becomes               epoch
-    STABLE                is in the target's epoch               STABLE                same
-    any                   owns what is not in its target         UNREVOKED_PARTITIONS  same
-    UNREVOKED_PARTITIONS  still owns what it has to give up      UNREVOKED_PARTITIONS  same
-    any other             others still have parts of its target  UNRELEASED_PARTITIONS the target's
-    any other             its whole target is free               STABLE                the target's
+    progress              condition                              becomes                epoch
+    STABLE                is in the target's epoch               STABLE                 unchanged
+    UNREVOKED_PARTITIONS  still owns partitions to revoke        UNREVOKED_PARTITIONS   unchanged
+    any                   owns partitions not in its target      UNREVOKED_PARTITIONS   unchanged
+    any                   others own a part of its target        UNRELEASED_PARTITIONS  the target's
+    any                   its whole target is free               STABLE                 the target's
 
-Whatever the progress, what is no longer subscribed to, or is gone, is taken away at once. So a member gives up before
-it gets, and gets only what nobody else has.
+In every row, partitions of topics that are deleted or no longer subscribed to are revoked at once. So a member revokes
+partitions before it gets new ones, and gets only partitions that no other member owns.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,37 +25,37 @@ from tidelog.broker.groups.services import GroupError, SessionTimer
 from tidelog.broker.timers import Timer
 from tidelog.protocol.error_codes import ErrorCode
 
-# The epochs by which a member says that it leaves, and that its instance will come back.
+# The epochs in a request to leave; with the second, a static member announces that it will come back.
 LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = -2
-# What a member takes in memory, about, beside its subscription; a partition that it has.
+# The approximate memory of a member without its subscription, and of an assigned partition.
 MEMBER_BYTES: Final = 1600
 PARTITION_BYTES: Final = 250
 
 NOTHING: Final[Assignment] = {}
 
-# What a member says it owns; None where that has not changed since it last said so.
+# The partitions that a member reports as its own; None if unchanged since the last report.
 Owned = Mapping[bytes, Iterable[int]] | None
 
 
 class Progress(IntEnum):
-    """Where a member is on its way; the numbers are Kafka's."""
+    """The state of a member, with Kafka's numbers."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # It has to give up some before it gets others.
-    UNRELEASED_PARTITIONS = 2  # It waits for what others have to give up.
-    UNKNOWN = 127  # of a state that a later Kafka may write
+    UNREVOKED_PARTITIONS = 1  # It has to revoke partitions before it gets others.
+    UNRELEASED_PARTITIONS = 2  # It waits for partitions that others have to release.
+    UNKNOWN = 127  # a state that a later Kafka has written
 
 
 class Classic(NamedTuple):
-    """What a member that speaks the classic protocol said when it joined."""
+    """What only a member of the classic protocol has."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """Who a member is, and what it wants to read."""
+    """What a member says about itself and the topics it subscribes to."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -68,14 +69,14 @@ class Subscription(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """The approximate memory."""
         names = (self.regex, self.client_id, self.client_host, self.instance_id or "", self.rack_id or "")
         protocols = () if self.classic is None else self.classic.protocols
         return sum(map(text_bytes, (*names, *self.topics))) + protocols_bytes(protocols)
 
 
 class Heartbeat(NamedTuple):
-    """What a heartbeat says; None is what has not changed."""
+    """The content of a heartbeat. None means unchanged."""
 
     member_id: str
     epoch: int
@@ -91,12 +92,12 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Tell whether it leaves nothing out: the member may not know its assignment."""
+        """Tell whether it has all fields. Clients send that when they may not know their assignment."""
         says_topics = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
 
     def subscription(self, before: Subscription) -> Subscription:
-        """Return what the member says of itself by now."""
+        """Return the subscription as changed by this heartbeat."""
         timeout_ms = self.rebalance_timeout_ms
         return Subscription(
             instance_id=before.instance_id if self.instance_id is None else self.instance_id,
@@ -111,16 +112,16 @@ class Heartbeat(NamedTuple):
 
 
 class Current(NamedTuple):
-    """The assignment that a member has, and as of which epoch."""
+    """The assignment that a member has in an epoch."""
 
     epoch: int
     previous_epoch: int
     progress: Progress
     assigned: Assignment
-    revoking: Assignment  # what it has to give up
+    revoking: Assignment  # the partitions it has to revoke
 
     def at(self, epoch: int, progress: Progress, assigned: Assignment, revoking: Assignment) -> "Current":
-        """Return what follows this one."""
+        """Return the successor of this one."""
         return Current(epoch, self.epoch, progress, assigned, revoking)
 
 
@@ -128,7 +129,7 @@ NEW: Final = Current(0, 0, Progress.STABLE, NOTHING, NOTHING)
 
 
 class ConsumerMember:
-    """A member: its subscription, its target, how far it has come, and what is waited for."""
+    """A member: its subscription, its target, its current assignment, and its timers."""
 
     __slots__ = (
         "current",
@@ -150,8 +151,11 @@ class ConsumerMember:
         self.target: Assignment = NOTHING
         self.current = NEW
         self.size_bytes = 0
-        self.measured: tuple[Subscription | None, int] = None, 0  # a subscription, and its size
-        self.host = ""  # that its memory is charged to
+        self.measured: tuple[Subscription | None, int] = (
+            None,
+            0,
+        )  # a subscription and its size, to measure it once
+        self.host = ""  # its memory is charged to this host
         self.session: SessionTimer | None = None
         self.rebalance_timer: Timer | None = None
         self.join_timer: Timer | None = None
@@ -159,11 +163,11 @@ class ConsumerMember:
 
     @property
     def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether it uses the classic protocol."""
         return self.subscription.classic is not None
 
     def measure(self, memory: GroupMemory) -> None:
-        """Count about how much it takes in memory."""
+        """Count its approximate memory."""
         subscription = self.subscription
         if self.measured[0] is not subscription:
             self.measured = subscription, subscription.size_bytes
@@ -175,14 +179,14 @@ class ConsumerMember:
         memory.add(self.host, size_bytes)
 
     def cancel_timers(self) -> None:
-        """Wait for nothing of it any more."""
+        """Cancel all timers."""
         for timer in (self.session, self.rebalance_timer, self.join_timer, self.sync_timer):
             if timer is not None:
                 timer.cancel()
         self.session = self.rebalance_timer = self.join_timer = self.sync_timer = None
 
     def check_epoch(self, heartbeat: Heartbeat) -> None:
-        """Fence the member if its epoch is not the one it was told, or the one before if that answer was lost."""
+        """Fence the member if its epoch is wrong. The previous epoch is right if it has lost the last answer."""
         epoch, known = heartbeat.epoch, self.current
         is_lost = epoch == known.previous_epoch and is_within(heartbeat.owned, known.assigned)
         if epoch > known.epoch or (epoch < known.epoch and not is_lost):
@@ -194,7 +198,7 @@ class ConsumerMember:
             )
 
     def given_of(self, owned: Owned) -> dict[bytes, frozenset[int]] | None:
-        """Return what the member was given of what it says it owns. What else it names may be much."""
+        """Return the reported partitions that the member has. A report may name any number of others."""
         if owned is None:
             return None
         assigned, revoking = self.current.assigned, self.current.revoking
@@ -206,22 +210,22 @@ class ConsumerMember:
 
 
 class Owners:
-    """The members that have each partition of a group, also while they have to give it up."""
+    """The owner of each partition of a group. A member owns a partition until it has revoked it."""
 
     def __init__(self) -> None:
-        self._members: dict[tuple[bytes, int], str] = {}  # their ids
+        self._members: dict[tuple[bytes, int], str] = {}  # member ids
 
     def is_free(self, topic: bytes, index: int) -> bool:
-        """Tell whether nobody has a partition."""
+        """Tell whether a partition has no owner."""
         return (topic, index) not in self._members
 
     def are_free_for(self, member: ConsumerMember, assignment: Assignment) -> bool:
-        """Tell whether nobody but this member has any of these."""
+        """Tell whether no other member owns any of these partitions."""
         partitions = indexes_in(assignment)
         return all(self._members.get(partition, member.id) == member.id for partition in partitions)
 
     def free_of(self, assignment: Assignment) -> Assignment:
-        """Return what of an assignment nobody has."""
+        """Return the partitions of an assignment that have no owner."""
         free = {
             topic: frozenset(index for index in indexes if self.is_free(topic, index))
             for topic, indexes in assignment.items()
@@ -229,21 +233,21 @@ class Owners:
         return {topic: indexes for topic, indexes in free.items() if indexes}
 
     def drop(self, member: ConsumerMember) -> None:
-        """Free what a member has."""
+        """Free all partitions of a member."""
         for assignment in (member.current.assigned, member.current.revoking):
             for partition in indexes_in(assignment):
                 if self._members.get(partition) == member.id:
                     del self._members[partition]
 
     def take(self, member: ConsumerMember) -> None:
-        """Note what a member has; nobody else has any of it."""
+        """Make a member the owner of its partitions, which must be free."""
         for assignment in (member.current.assigned, member.current.revoking):
             for partition in indexes_in(assignment):
                 assert self._members.setdefault(partition, member.id) == member.id, partition
 
 
 def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
-    """Return what a member says it owns, by topic. The work is linear, however often a topic is named."""
+    """Return partitions by topic, in linear time even if a topic is named many times."""
     owned: dict[bytes, set[int]] = {}
     for topic, indexes in topic_partitions:
         owned.setdefault(topic, set()).update(indexes)
@@ -258,7 +262,7 @@ def reconciled(
     owned: Owned,
     is_free: Callable[[bytes, int], bool],
 ) -> Current:
-    """Return how far a member comes now. `is_free` tells whether nobody has a partition."""
+    """Return the next current assignment of a member. `is_free` tells whether a partition has no owner."""
     assigned = current.assigned
     match current.progress:
         case Progress.STABLE if current.epoch == target_epoch:
@@ -271,7 +275,7 @@ def reconciled(
     to_revoke = _without(assigned, kept)
     if to_revoke and _has_some(owned, to_revoke):
         return current.at(current.epoch, Progress.UNREVOKED_PARTITIONS, kept, to_revoke)
-    # What the member has given up itself just now is free for it, should it be given back.
+    # Partitions that the member has just revoked are still its own in `is_free`, but it may get them back.
     wanted = _without(target, kept)
     free = {
         topic: frozenset(
@@ -285,7 +289,7 @@ def reconciled(
 
 
 def _restricted(current: Current, subscribed: frozenset[bytes], owned: Owned) -> Current:
-    """Return the member without what it does not subscribe to any more, or what is no more, as soon as may be."""
+    """Return the current assignment without topics that are deleted or no longer subscribed to."""
     kept = {topic: indexes for topic, indexes in current.assigned.items() if topic in subscribed}
     if len(kept) == len(current.assigned):
         return current
@@ -296,21 +300,21 @@ def _restricted(current: Current, subscribed: frozenset[bytes], owned: Owned) ->
 
 
 def is_within(owned: Owned, assignment: Assignment) -> bool:
-    """Tell whether a member has said what it has, and that is no more than it was given."""
+    """Tell whether a member has reported its partitions, and all of them are in an assignment."""
     return owned is not None and all(
         assignment.get(topic, frozenset()).issuperset(indexes) for topic, indexes in owned.items()
     )
 
 
 def _has_some(owned: Owned, revoking: Assignment) -> bool:
-    """Tell whether a member has some of these still; as long as it does not say, it has."""
+    """Tell whether a member owns some of these partitions. Without a report, it does."""
     if owned is None:
         return True
     return any(not revoking.get(topic, frozenset()).isdisjoint(indexes) for topic, indexes in owned.items())
 
 
 def _without(assignment: Assignment, other: Assignment) -> Assignment:
-    """Return what is in the first and not in the other."""
+    """Return the difference of two assignments."""
     left = {topic: indexes - other.get(topic, frozenset()) for topic, indexes in assignment.items()}
     return {topic: indexes for topic, indexes in left.items() if indexes}
 

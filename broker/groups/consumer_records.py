@@ -1,7 +1,7 @@
 """The state of a consumer group as records of `__consumer_offsets`, in Kafka's formats, and back.
 
-A record of a member may come before or after those of its group: each makes what it speaks of, and a tombstone takes
-only that back.
+The records of members and of their group may come in any order. Each record creates the object that it describes if
+that does not exist, and a tombstone deletes only that.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ from tidelog.protocol.coordinator.records import written_key
 
 
 class Restorable(Protocol):
-    """A group, as far as records speak of it."""
+    """The stored attributes of a group."""
 
     epoch: int
     target_epoch: int
@@ -46,14 +46,14 @@ class Restorable(Protocol):
 
     @property
     def regexes(self) -> dict[str, frozenset[str]]:
-        """The topics that match, by regular expression."""
+        """The matching topics by regular expression."""
 
 
 _KNOWN: Final = {each.value for each in Progress}
 
 
 def member_value(subscription: Subscription) -> ConsumerGroupMemberMetadataValue:
-    """Return what is stored of a member's subscription."""
+    """Return a member's subscription in its stored form."""
     classic = subscription.classic
     return ConsumerGroupMemberMetadataValue(
         instance_id=subscription.instance_id,
@@ -76,7 +76,7 @@ def member_value(subscription: Subscription) -> ConsumerGroupMemberMetadataValue
 
 
 def target_value(target: Assignment) -> ConsumerGroupTargetAssignmentMemberValue:
-    """Return what is stored of a member's target."""
+    """Return a member's target in its stored form."""
     partitions = [
         messages.TopicPartition(topic_id=topic, partitions=sorted(indexes))
         for topic, indexes in sorted(target.items())
@@ -85,7 +85,7 @@ def target_value(target: Assignment) -> ConsumerGroupTargetAssignmentMemberValue
 
 
 def current_value(current: Current) -> ConsumerGroupCurrentMemberAssignmentValue:
-    """Return what is stored of the assignment that a member has."""
+    """Return a member's current assignment in its stored form."""
     return ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=current.epoch,
         previous_member_epoch=current.previous_epoch,
@@ -103,7 +103,7 @@ def _partitions(assignment: Assignment) -> list[messages.TopicPartitions]:
 
 
 def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) -> dict[bytes, None]:
-    """Return what takes back all that is stored of a group, in the order that Kafka's replay needs."""
+    """Return the tombstones for all records of a group, in the order that Kafka's replay needs."""
     ids = list(member_ids)
     keys: list[Any] = [
         *(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=each) for each in ids),
@@ -117,7 +117,7 @@ def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) ->
 
 
 def restore(group: Restorable, key: Any, value: Any) -> None:
-    """Change a group as one more record says; a value of None is a tombstone."""
+    """Apply a record to a group. A value of None is a tombstone."""
     match key, value:
         case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
@@ -158,15 +158,15 @@ def is_whole(
     topic_ids: Callable[[Subscription], frozenset[bytes]],
     topics: Iterable[tuple[bytes, int]],
 ) -> bool:
-    """Tell whether what was restored is all of each change: of one that was cut, a crash may have left a part.
+    """Tell whether a restored group is consistent. A crash may have left a part of a change that took several batches.
 
-    `topic_ids` are of what one member reads, `topics` what all do, and how many partitions there are.
+    `topic_ids` returns the topics of one subscription; `topics` has those of all, with their numbers of partitions.
     """
     members = group.members.values()
     if not max((each.current.epoch for each in members), default=0) <= group.target_epoch <= group.epoch:
         return False
     if not members or group.target_epoch < group.epoch:
-        return True  # The next heartbeat has another target made.
+        return True  # The next heartbeat makes a new target.
     if any(
         each.current.epoch == 0 or not each.target.keys() <= topic_ids(each.subscription) for each in members
     ):

@@ -1,11 +1,11 @@
-"""The groups by their ids, and what handlers ask of them.
+"""All groups by id, with their committed offsets: the interface for handlers.
 
-Owns which groups there are, what they have committed, and what they may hold in memory. What is in memory is what the
-log says at its end: an offset can be read as soon as it is written, as a record can, and where it cannot be put on disk
-the one before counts again (`take_back`). Event loop only, but for the loading at the start.
+Owns the groups, the offsets, and the memory that both may take. Memory holds the state at the end of the log: an offset
+can be read as soon as it is written, as a record can. If it cannot be put on disk, the previous offset is restored
+(`roll_back`). Event loop only, except for loading at the start.
 
-There are two kinds of groups, `ClassicGroup` and `ConsumerGroup`; offsets are the same for both. A group becomes one of
-the other kind as its members ask for it (`migration`).
+There are two kinds of groups, `ClassicGroup` and `ConsumerGroup`. Offsets are the same for both. Members can turn a
+group of one kind into the other (`migration`).
 """
 
 import logging
@@ -44,15 +44,15 @@ from tidelog.storage.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
-# So many offsets are stored as one batch, or as many as have so many bytes: some milliseconds of the event loop.
+# The most offsets in one batch, and the most bytes: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 COMMITTED_AT_ONCE_BYTES = 64 * 1024
-# Groups that could not be read are read again after this, then after twice as long each time, up to a bound.
+# The wait before another try to load the groups. It doubles each time, up to the second value.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
-# Where no group can give way, the next look for one comes no sooner than this.
+# The shortest wait between two searches for groups to delete, if the first has found too few.
 MAKE_ROOM_AGAIN_MS = 1000
 
-# Topic, partition, what was committed, and before.
+# Topic, partition, the new offset, and the one before.
 Replaced = tuple[str, int, Committed, Committed | None]
 
 
@@ -79,27 +79,28 @@ class Coordinator:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.committed_count = 0  # of all groups
-        # Commits that could not be put on disk while another one was under way in their place, and those before them.
+        # Failed commits that a later commit has replaced before it failed too, with the offsets before them.
         self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes, self._make_room)
         self._making_room: Running | None = None
-        self._may_make_room_ms = 0  # by the monotonic clock
+        self._may_make_room_ms = 0  # no search before this time of the monotonic clock
         self.is_loading = False
         self.is_stopping = False
         self._loading: Later | None = None
         self._cleaning: Running | None = None
-        self._clean_due: bool | None = None  # whether with groups, where another round is to follow
-        # Groups that are being deleted: nobody joins, or commits, meanwhile.
-        self._deleting: set[str] = set()
+        self._clean_due: bool | None = (
+            None  # whether another round is due: False for offsets, True for groups too
+        )
+        self._deleting: set[str] = set()  # ids; no member may join or commit
         self.services = Services(
             config, clock, timers, topics, self.memory, self.log, Replies(loop), self._downgrade
         )
         topics.watch(self._topic_served, self._topic_deleted)
 
-    # The start and the stop.
+    # Start and stop.
 
     def start(self, maintenance: Maintenance) -> None:
-        """Load the groups; until that is done requests are answered that clients are to try again."""
+        """Load the groups. Until that is done, clients are told to retry."""
         self.services.maintenance = self._maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
         if (topic := self.log.topic) is not None:
@@ -114,9 +115,9 @@ class Coordinator:
     def _loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
         if loading is not self._loading or self.is_stopping:
-            return  # The topic was deleted meanwhile, or nobody is served any more.
+            return  # The topic was deleted, or the broker stops.
         if isinstance(outcome, Exception):
-            # An answer that nothing was committed would be wrong until they are read.
+            # Requests keep being refused: without the log, "nothing committed" would be a wrong answer.
             _log.error(
                 "groups could not be loaded and are not served, again in %d ms error=%r",
                 again_ms,
@@ -137,12 +138,12 @@ class Coordinator:
             self._load(topic, min(2 * waited_ms, LOAD_AGAIN_MAX_MS))
 
     def _serve(self, groups: Iterator[Group], loading: Later) -> None:
-        """Serve groups that were loaded: as many as there is time for in a turn, the others in the next ones."""
+        """Begin to serve loaded groups, for TURN_S in each turn of the event loop."""
         ends_s = time.monotonic() + TURN_S
         while loading is self._loading:
             group = next(groups, None)
             if group is None:
-                # What has expired meanwhile goes with the next round: its readers may yet come back.
+                # Expired offsets go with the next round of cleaning: their readers may come back first.
                 self.is_loading = False
                 if self.memory.is_short:
                     self._make_room()
@@ -154,15 +155,15 @@ class Coordinator:
                 return
 
     def release(self) -> None:
-        """Answer all that wait for other members, and all that come: the broker stops."""
+        """Refuse all requests, waiting ones and later ones: the broker stops."""
         self.is_stopping = True
         for group in self.groups.values():
             group.release(ErrorCode.NOT_COORDINATOR)
 
-    # What is asked.
+    # Lookups.
 
     def problem(self, group_id: str, is_member: bool = True) -> ErrorCode:
-        """Return why nothing can be said of a group: members belong to one that has a name."""
+        """Return why a group cannot be used now. Only offsets can be kept under an empty id, without `is_member`."""
         if is_member and not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopping:
@@ -171,17 +172,17 @@ class Coordinator:
         return ErrorCode.NONE if is_there else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group, if it is there."""
+        """Return a group, if it exists."""
         return self.groups.get(group_id)
 
     async def create_log(self, owner: Hashable) -> None:
-        """Create the topic that groups are stored in, if it is not there."""
+        """Create `__consumer_offsets`, if it does not exist."""
         await self.log.create(self._maintenance, owner)
 
     def group_to_join(self, group_id: str, host: str) -> Group:
-        """Return the group for a member of the classic protocol, made if it is not there, or nobody is in it."""
+        """Return the group for a member of the classic protocol. Create it if it does not exist or is vacant."""
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and gives_way(group):
+        if isinstance(group, ConsumerGroup) and is_vacant(group):
             is_written = isinstance(self.log.append_all(group_id, group.tombstones()), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             classic = ClassicGroup(group_id, self.services, host)
@@ -191,9 +192,9 @@ class Coordinator:
         return group or self._add(ClassicGroup(group_id, self.services, host))
 
     def consumer_group(self, group_id: str, host: str, joining: Heartbeat | None) -> ConsumerGroup:
-        """Return the group for a member of the consumer protocol; one that joins has it made, or upgraded.
+        """Return the group for a member of the consumer protocol. Create or upgrade it if the member is joining.
 
-        Raise GroupError where there is none, and where the classic group cannot be upgraded: that stays as it is.
+        Raise GroupError if the group does not exist, or is a classic group that cannot be upgraded.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -209,7 +210,7 @@ class Coordinator:
             made = ConsumerGroup(group_id, self.services, host)
             if group is not None:
                 migration.check_joins(group, joining, self.services)
-                made.take_back(group.tombstones())
+                made.put_all(group.tombstones())
             self.memory.hold_group(made.memory)
         if group is not None:
             group.release(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -220,7 +221,7 @@ class Coordinator:
     def _downgrade(
         self, group: ConsumerGroup, leaving: frozenset[str], coming_back: Subscription | None
     ) -> ClassicGroup | None:
-        """Go on with a classic group, if that is allowed; a rebalance begins if members leave."""
+        """Replace a consumer group by a classic one, without the leaving members, if that is allowed."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
         if len(group.members) - len(leaving) > self._config.group_max_size:
@@ -244,11 +245,11 @@ class Coordinator:
         return group
 
     def new_group_bytes(self, group_id: str) -> int:
-        """Return what a group takes that would have to be made."""
+        """Return the memory that creating a group would take; 0 if it exists."""
         return 0 if group_id in self.groups else group_bytes(group_id)
 
     def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
-        """Return what a group has committed of a partition of the topic that has this name now."""
+        """Return a group's committed offset in a partition of the current topic with this name."""
         found = self._committed(group_id, topic, partition)
         return found if found is not None and found.is_of(self.topic_id(topic)) else None
 
@@ -257,25 +258,25 @@ class Coordinator:
         return None if offsets is None else offsets.get(topic, partition)
 
     def all_committed(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield the group, topic, partition and offset of all that was committed of topics that are there."""
+        """Yield group, topic, partition and offset of all commits in existing topics."""
         for group_id, offsets in self.offsets.items():
             for topic, partition, committed in offsets:
                 if committed.is_of(self.topic_id(topic)):
                     yield group_id, topic, partition, committed.offset
 
     def topic_id(self, name: str) -> bytes | None:
-        """Return the id of the topic that has this name now."""
+        """Return the id of the current topic with this name."""
         topic = self._topics.by_name.get(name)
         return None if topic is None else topic.id
 
-    # What is written.
+    # Changes.
 
-    def take_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
-        """Bring back the offsets before those that could not be put on disk."""
+    def roll_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
+        """Restore the offsets before those that could not be put on disk."""
         for topic, partition, committed, before in refused:
             self._refused[group_id, topic, partition, committed] = before
             found = current = self._committed(group_id, topic, partition)
-            while (group_id, topic, partition, found) in self._refused:  # That before was refused with it.
+            while (group_id, topic, partition, found) in self._refused:  # The one before has failed as well.
                 found = self._refused.pop((group_id, topic, partition, found))
             if found is not current:
                 self._replace(group_id, topic, partition, found)
@@ -283,7 +284,7 @@ class Coordinator:
             self.forget_if_unused(group)
 
     async def are_on_disk(self, partitions: Iterable[Partition], size_bytes: int = ANSWER_BYTES) -> bool:
-        """Wait until what was appended is on disk; return false where it could not be put there."""
+        """Wait until all appended records are on disk; return false if that fails."""
         outcome = self.log.on_disk(partitions, True, False, size_bytes)
         is_on_disk: bool = await outcome if isinstance(outcome, Later) else outcome
         return is_on_disk
@@ -291,7 +292,7 @@ class Coordinator:
     def put(
         self, group_id: str, committed: Sequence[tuple[str, int, Committed]], replaced: list[Replaced]
     ) -> Partition | ErrorCode:
-        """Store commits as one batch, in the log and in memory; add the offsets before them to `replaced`."""
+        """Append commits as one batch and set them in memory; add the offsets before them to `replaced`."""
         try:
             entries = [
                 Entry(
@@ -313,7 +314,7 @@ class Coordinator:
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
-        """Delete offsets, of which there are some, in the log and in memory."""
+        """Delete offsets, at least one, in the log and in memory."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
         appended = self.log.append_all(group_id, dict.fromkeys(keys))
         if isinstance(appended, Partition):
@@ -322,9 +323,9 @@ class Coordinator:
         return appended
 
     async def delete(self, group: Group) -> Partition | ErrorCode:
-        """Delete a group that nobody is a member of, and what it has committed; some offsets a step.
+        """Delete a group without members, and its offsets, some at a time.
 
-        Until that is done requests for the group are answered that clients are to try again.
+        Until that is done, clients that use the group are told to retry.
         """
         self._deleting.add(group.id)
         try:
@@ -340,10 +341,9 @@ class Coordinator:
             appended = self.remove(group.id, some)
             if not isinstance(appended, Partition):
                 return appended
-            for _ in some:  # As many steps as it took the time of.
-                await loop()
+            await turn()
             if self.groups.get(group.id) is not group:
-                return ErrorCode.GROUP_ID_NOT_FOUND  # The topic was deleted meanwhile.
+                return ErrorCode.GROUP_ID_NOT_FOUND  # __consumer_offsets was deleted, and the group with it.
             offsets = self.offsets.get(group.id)
         appended = self.log.append_all(group.id, group.tombstones())
         if isinstance(appended, Partition):
@@ -353,7 +353,7 @@ class Coordinator:
     # Memory and expiry.
 
     def _replace(self, group_id: str, topic: str, partition: int, committed: Committed | None) -> None:
-        """Replace the offset of a partition; None deletes it."""
+        """Set or delete the offset of a partition in memory."""
         offsets = self.offsets.get(group_id)
         if offsets is None:
             offsets = self.offsets[group_id] = GroupOffsets()
@@ -370,14 +370,14 @@ class Coordinator:
             del self.offsets[group_id]
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
-        """Serve a group no longer; requests that wait for it are answered."""
+        """Remove a group from memory. Its waiting requests are answered with a code."""
         if not group.is_dead:
             group.end(code)
         del self.groups[group.id]
         self.memory.drop_group(group.memory)
 
     def forget_if_unused(self, group: Group) -> None:
-        """Forget a group that was made for a member that could not join it: nothing of it was stored."""
+        """Forget a group that was created for a member that could not join. Nothing of it was stored."""
         is_unused = not group.generation and group.is_empty and not group.is_awaited
         if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -404,23 +404,23 @@ class Coordinator:
         self._clean(with_groups=True)
 
     def clean_soon(self) -> None:
-        """Forget what has expired by now. Event loop only."""
+        """Delete expired offsets now."""
         self._clean(with_groups=False)
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing is being forgotten. Event loop only."""
+        """Tell whether no deletion in the background is under way."""
         return self._cleaning is None and self._making_room is None
 
     def _clean(self, *, with_groups: bool) -> None:
-        """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
+        """Delete the offsets that have expired or whose topic was deleted; also groups without members and offsets."""
         self._clean_due = self._clean_due or with_groups
         if self._cleaning is None and not self.is_loading:
             cleaning, self._clean_due = self._clean_all(self._clean_due), None
             self._cleaning = self._run(cleaning, self._has_cleaned)
 
     def _run(self, work: Coro[None], then: Callable[[], None]) -> Running:
-        """Run a coroutine, which begins with a turn, on the event loop; call `then` at its end."""
+        """Run a coroutine on the event loop and call `then` at its end. It must await a turn first."""
         running = Running(self._threads, self, work)
 
         def ended() -> None:
@@ -444,7 +444,7 @@ class Coordinator:
             group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
             for topic in [] if offsets is None else list(offsets.topics):
                 if not await self._clean_topic(group_id, topic):
-                    return  # The disk takes nothing: the next round tries again.
+                    return  # The disk takes no writes. The next round tries again.
             group = self.groups.get(group_id) if with_groups else None
             if group is None or not group.is_empty or group.is_awaited or group_id in self.offsets:
                 continue
@@ -453,7 +453,7 @@ class Coordinator:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _make_room(self) -> None:
-        """Have groups without members give way, where that is not under way."""
+        """Begin to delete unused groups, unless that is under way."""
         if self._making_room is not None or self.is_loading or self.is_stopping:
             return
         if self._clock.monotonic_ms() < self._may_make_room_ms:
@@ -462,22 +462,22 @@ class Coordinator:
 
     def _has_made_room(self) -> None:
         self._making_room = None
-        if self.memory.is_short:  # Nobody gives way: a look at all groups takes a while.
+        if self.memory.is_short:  # Too few groups could be deleted. A search of all groups takes a while.
             self._may_make_room_ms = self._clock.monotonic_ms() + MAKE_ROOM_AGAIN_MS
 
     async def _delete_idle(self) -> None:
-        """Delete groups of the address that holds the most, until what is kept for others is free."""
+        """Delete groups of the address that holds the most, until the reserve for the others is free."""
         await turn()
         idle = Idle(self.memory)
         await idle.look(self.groups, self.offsets)
         gone: Counter[str] = Counter()
-        while self.memory.takes_what_is_kept and (found := idle.next()) is not None:
+        while self.memory.is_reserve_used and (found := idle.next()) is not None:
             address, group_id = found
             group = self.groups.get(group_id)
             if group is None or not is_idle(group) or self.problem(group_id):
                 continue
             if not isinstance(await self.delete(group), Partition):
-                break  # The disk takes nothing, or the topic was deleted.
+                break  # The disk takes no writes, or the topic was deleted.
             gone[address] += 1
         for address, count in gone.items():
             lines.log(
@@ -493,13 +493,14 @@ class Coordinator:
             )
 
     def _expiry(self, group: Group, topic: str) -> Expiry:
-        """Return what decides by now which of a group's offsets in a topic are forgotten."""
+        """Return the current conditions for the expiry of a group's offsets in a topic."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
         unused_since_ms = None if group.reads(topic) else group.unused_since_ms
         return Expiry(self.topic_id(topic), self._clock.now_ms(), retention_ms, unused_since_ms)
 
     async def _clean_topic(self, group_id: str, topic: str) -> bool:
-        """Forget what has expired of a group's offsets in one topic, some a step; tell whether that can be written."""
+        """Delete the expired offsets of a group in one topic, some at a time; return false if the disk takes none."""
+        await loop()
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
             return True
@@ -508,8 +509,8 @@ class Coordinator:
         for first in range(0, len(gone), most):
             group = self.groups.get(group_id)
             if group is None or self.offsets.get(group_id) is not offsets:
-                return True  # All of it was forgotten meanwhile.
-            expiry = self._expiry(group, topic)  # A member that reads the topic may have come meanwhile.
+                return True  # All offsets of the group were deleted in between.
+            expiry = self._expiry(group, topic)  # A member that reads the topic may have joined in between.
             some = [
                 (topic, partition)
                 for partition, committed in gone[first : first + most]
@@ -517,16 +518,15 @@ class Coordinator:
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False
-            for _ in range(max(len(some), 1)):  # As many steps as it took the time of.
-                await loop()
+            await turn()
         return True
 
 
 def removed_at_once(group_id: str) -> int:
-    """Return how many offsets of a group are forgotten in a step: each record has the name of the group in it."""
+    """Return how many offsets of a group to delete at a time. Each record contains the group's name."""
     return max(1, min(COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES // (RECORD_BYTES + len(group_id.encode()))))
 
 
-def gives_way(group: Group | None) -> bool:
-    """Tell whether a member that joins makes a classic group: there is no group, or a consumer group of nobody."""
+def is_vacant(group: Group | None) -> bool:
+    """Tell whether a classic member that joins gets a new group: there is none, or a consumer group without members."""
     return group is None or (isinstance(group, ConsumerGroup) and group.is_empty and not group.is_awaited)

@@ -1,4 +1,4 @@
-"""What a start makes of `__consumer_offsets`: the groups, and what they have committed, as of the end of the log."""
+"""Loads the groups and their committed offsets from `__consumer_offsets` at a start."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class Loaded:
-    """What the records read so far say. An offset without a topic id is of the topic that has its name now."""
+    """The state after the records read so far. An offset without a topic id belongs to the topic with its name now."""
 
     def __init__(self, topic_ids: Mapping[str, bytes], services: Services) -> None:
         self._topic_ids = topic_ids
@@ -33,14 +33,14 @@ class Loaded:
         self.classic: dict[str, GroupMetadataValue] = {}
         self.consumer: dict[str, ConsumerGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
-        self.damaged = 0  # records that cannot be read, and ranges of bytes that hold no records
-        # Made when all was read: the groups, how many offsets there are, and what they take in memory, by host.
+        self.damaged = 0  # unreadable records, and ranges of bytes without records
+        # Set at the end: the groups, the number of offsets, and their memory by host.
         self.groups: list[Group] = []
         self.count = 0
         self.held: Counter[str] = Counter()
 
     def note(self, entry: Entry) -> None:
-        """Take the next record. WireError where it cannot be read."""
+        """Apply the next record. Raise WireError if it cannot be read."""
         pair = records.read(entry.key, entry.value)
         if pair is None:
             return
@@ -51,7 +51,7 @@ class Loaded:
             self.classic.pop(key.group, None)
             if value is not None:
                 self.classic[key.group] = value
-                # The last kind that was written is the kind of the group.
+                # The group is of the kind that was written last.
                 self.consumer.pop(key.group, None)
         else:
             self._note_consumer_group(key, value)
@@ -82,14 +82,14 @@ class Loaded:
 
 
 async def replay(logs: Sequence[Log], topic_ids: Mapping[str, bytes], services: Services) -> Loaded:
-    """Read the log, some records a step. Maintenance thread."""
+    """Read the logs, some records at a time. Maintenance thread."""
     loaded = Loaded(topic_ids, services)
     loaded.damaged = await read(logs, loaded.note)
     return loaded
 
 
 async def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services) -> Loaded:
-    """Read the topic and make the groups, some milliseconds a step. Maintenance thread."""
+    """Read the topic and create the groups, in steps of some milliseconds. Maintenance thread."""
     loaded = await replay([partition.log for partition in topic.partitions], topic_ids, services)
     loaded.groups.extend(loaded.consumer.values())
     for group_id in (loaded.classic.keys() | loaded.offsets.keys()) - loaded.consumer.keys():
@@ -109,7 +109,7 @@ async def load(topic: Topic, topic_ids: Mapping[str, bytes], services: Services)
 
 
 def _host_of(group: Group, offsets: GroupOffsets) -> str:
-    """Return the host that is charged with a group: it has committed for it, or is a member, as far as is known."""
+    """Return the host to charge for a group: one that has committed, or a member's; empty if none is known."""
     members = (member.subscription for member in group) if isinstance(group, ConsumerGroup) else group
     hosts = chain((committed.host for _, _, committed in offsets), (each.client_host for each in members))
     return next(filter(None, hosts), "")

@@ -1,7 +1,7 @@
-"""The topic `__consumer_offsets`: how groups and offsets are written to it and read from it, in Kafka's formats.
+"""The topic `__consumer_offsets`: writes the records of groups and offsets, and reads them.
 
-Owns the topic, which of its partitions a group is in, and when what was appended is on disk. Knows nothing of what the
-records mean to a group. All records of a group are in one partition, so the last record of a key holds.
+Owns the topic, the choice of a partition for each group, and the wait for the disk. Does not interpret the records. All
+records of a group are in one partition, so the last record of a key is the valid one.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from tidelog.storage.sources import PATIENT
 
 _log = logging.getLogger(__name__)
 
-# What a record takes beside its key and its value in any format, at most.
+# The most that a record takes beside its key and value, in any format.
 RECORD_BYTES: Final = 40
-# The key of the record that ends a transaction says how: version, then type.
+# The type in the key of a control record that commits a transaction, after the key's version.
 COMMIT_MARKER: Final = 1
-# So many records are read in a step, some microseconds each.
+# The number of records that one step reads, some microseconds each.
 READ_AT_ONCE: Final = 500
-# A change of a group that is larger than a batch may be is written in this order, so that a start can complete what a
-# crash has left of it: an epoch without a target gets a new one, and the assignment of a member is known before the
-# member is, so that nobody else gets its partitions. That a classic group is gone comes first: Kafka's replay drops all
-# that it has read of the group at that record. A kind of record is its number, and whether it has a value.
+# The order of records in a change that takes several batches. It lets a start complete what a crash has left: an epoch
+# without a target gets a new target, and a member's assignment comes before the member, so no other member gets its
+# partitions. The tombstone of a classic group comes first: Kafka's replay drops all records of the group that it has
+# read before that one. Each entry is the number of a kind of record, and whether it has a value.
 _ORDER: Final[list[tuple[int, bool] | None]] = [
     (records.GROUP, False),
     (records.CONSUMER_GROUP, True),
@@ -55,21 +55,21 @@ _ORDER: Final[list[tuple[int, bool] | None]] = [
 ]
 _PLACES: Final = {kind: place for place, kind in enumerate(_ORDER)}
 
-Changes = dict[bytes, bytes | None]  # records by key; None is a tombstone
+Changes = dict[bytes, bytes | None]  # values by key; None is a tombstone
 Stored = Callable[[ErrorCode], None]
 
 
 class Entry(NamedTuple):
-    """A record. A value of None is a tombstone; Kafka ignores the headers."""
+    """A record. None as its value is a tombstone. Kafka ignores the headers."""
 
     key: bytes
     value: bytes | None = None
     headers: tuple[Header, ...] = ()
 
 
-@lru_cache(64)  # a name may have 32,000 letters: some milliseconds for each of its batches
+@lru_cache(64)  # A name may have 32,000 letters, which takes some milliseconds for each batch.
 def partition_of(group_id: str, count: int) -> int:
-    """Return the partition that a group is in, as Kafka does by Java's hash of a string."""
+    """Return the partition of a group: as in Kafka, by Java's hash of the string."""
     code = 0
     encoded = group_id.encode("utf-16-be")
     for position in range(0, len(encoded), 2):
@@ -96,11 +96,11 @@ class GroupLog:
 
     @property
     def topic(self) -> Topic | None:
-        """The topic, None before its first use."""
+        """The topic; None before its first use."""
         return self._topics.by_name.get(OFFSETS_TOPIC)
 
     async def create(self, maintenance: Maintenance, owner: Hashable) -> None:
-        """Create the topic if it is not there. It may be missing afterwards: then nothing can be appended."""
+        """Create the topic if it does not exist. If that fails, appends fail."""
         if self.topic is None:
             await maintenance.submit(self._create(), owner=owner)
 
@@ -110,15 +110,15 @@ class GroupLog:
             try:
                 await self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
             except (TopicNamesCollide, StorageError, BrokerStops) as error:
-                _log.error("groups: %s could not be made error=%r", OFFSETS_TOPIC, str(error))
+                _log.error("groups: %s could not be created error=%r", OFFSETS_TOPIC, str(error))
 
     def partition(self, group_id: str) -> Partition | None:
-        """Return the partition that a group is in, None before the topic's first use."""
+        """Return the partition of a group; None before the topic's first use."""
         topic = self.topic
         return None if topic is None else topic.partitions[partition_of(group_id, len(topic.partitions))]
 
     def append(self, group_id: str, entries: Sequence[Entry]) -> Partition | ErrorCode:
-        """Append records of a group as one batch; return where, or why not."""
+        """Append records of a group as one batch; return its partition, or the code of the failure."""
         partition = self.partition(group_id)
         if partition is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -135,10 +135,7 @@ class GroupLog:
         return partition
 
     def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
-        """Append changes of a group, of which there are some, as one batch if that is not too large.
-
-        A batch is there as a whole after a crash, or not at all.
-        """
+        """Append changes of a group, at least one: as one batch if that fits, so that a crash leaves all or nothing."""
         partition = self.partition(group_id)
         if partition is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -150,7 +147,7 @@ class GroupLog:
         return appended
 
     def store(self, group_id: str, changes: Changes, done: Stored) -> None:
-        """Append changes of a group; call `done` in a later turn, when they are on disk or could not be put there."""
+        """Append changes of a group; call `done` in a later turn, when they are on disk or have failed."""
         outcome: Any = self.append_all(group_id, changes)
         if isinstance(outcome, Partition):
             outcome = self.on_disk([outcome], ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
@@ -164,16 +161,16 @@ class GroupLog:
     def on_disk(
         self, partitions: Iterable[Partition], response: Any, failed: Any, size_bytes: int = ANSWER_BYTES
     ) -> Any:
-        """Return a response once all that was appended to partitions is on disk, or `failed` if it cannot be put there.
+        """Return a Later that gets `response` when all appends to these partitions are on disk, `failed` if that fails.
 
-        It is a Later, unless that is so by now.
+        If everything is on disk already, return `response` itself.
         """
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
         return self._flusher.commit(logs, response, lambda _: failed, size_bytes) if logs else response
 
 
 def batches(changes: Changes, most_bytes: int) -> Iterator[list[Entry]]:
-    """Yield records in their order as one batch, or in `_ORDER` as so many batches that each of them fits."""
+    """Yield the changes as one batch in their own order if that fits, otherwise as several in `_ORDER`."""
     batch: list[Entry] = []
     size_bytes = HEADER_BYTES
     is_one = HEADER_BYTES + sum(_record_bytes(*change) for change in changes.items()) <= most_bytes
@@ -200,9 +197,9 @@ def _record_bytes(key: bytes, value: bytes | None) -> int:
 
 
 class WriteBehind:
-    """The changes of one group on their way to the log: of each key the last one holds, also if writes fail.
+    """The changes of one group on their way to the log. The last change of each key wins, even if writes fail.
 
-    What could not be stored is stored with the next change.
+    Changes that could not be stored are stored with the next ones.
     """
 
     def __init__(self, group_id: str, store: Callable[[str, Changes, Stored], None]) -> None:
@@ -210,32 +207,32 @@ class WriteBehind:
         self._store = store
         self._next: Changes = {}
         self._number = 0
-        self._newest: dict[bytes, int] = {}  # by key under way, the last write that has it
-        self._under_way: dict[int, list[Stored]] = {}  # by write, the callbacks that wait for it
+        self._newest: dict[bytes, int] = {}  # the last write under way that has each key
+        self._under_way: dict[int, list[Stored]] = {}  # the callbacks that wait for each write
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Have a record written with the next flush."""
+        """Write a record with the next flush."""
         self._next.pop(key, None)
         self._next[key] = value
 
     def clear(self) -> None:
-        """Write nothing any more."""
+        """Drop all changes that have not been written."""
         self._next = {}
         self._newest = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether all is on disk."""
+        """Whether all changes are on disk."""
         return not self._next and not self._under_way
 
     def keys(self) -> list[bytes]:
-        """Return the keys of what is still to be written, and of what may fail yet."""
+        """Return the keys of changes that are not yet written, or whose write may still fail."""
         return list(dict.fromkeys((*self._newest, *self._next)))
 
     def flush(self, done: Stored | None = None) -> None:
-        """Write what has changed; call `done` when that, and all before it, is on disk or could not be put there.
+        """Write the changes; call `done` when they and all earlier ones are on disk, or have failed.
 
-        Where nothing has changed, what is under way may still fail: an answer that depends on it waits for it.
+        Without changes, `done` waits for the last write under way, which may still fail.
         """
         waiting = [] if done is None else [done]
         if self._next:
@@ -250,7 +247,7 @@ class WriteBehind:
             done(ErrorCode.NONE)
 
     def flush_by(self, store: Callable[[Stored], None]) -> None:
-        """Have another group stored that takes the place of this one; `flush` waits for that too."""
+        """Store the group that replaces this one; a `flush` waits for that too."""
         self._number += 1
         self._under_way[self._number] = []
         store(partial(self._stored, self._number, {}))
@@ -266,9 +263,9 @@ class WriteBehind:
 
 
 async def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> int:
-    """Hand all records of the topic to `note`, in order; return how many of them, or ranges of bytes, are damaged.
+    """Call `note` with each record of the topic, in order; return the number of damaged records and ranges of bytes.
 
-    Some records a step, on the maintenance thread. Records of a transaction are noted when it is committed.
+    Runs on the maintenance thread, some records at a time. The records of a transaction are noted at its commit.
     """
     damaged = 0
     for log in logs:
@@ -309,8 +306,8 @@ async def read(logs: Sequence[Log], note: Callable[[Entry], None]) -> int:
         if log.damaged:
             damaged += len(log.damaged)
             _log.error(
-                "groups: damaged log=%s ranges=%s: what groups have committed there is not known, and they go on from "
-                "what they had committed before",
+                "groups: damaged log=%s ranges=%s: the offsets committed there are lost, and groups go on from earlier "
+                "ones",
                 log,
                 ",".join(log.damaged),
             )

@@ -1,37 +1,36 @@
-"""Which groups give way where memory is short: of the address that holds the most, those that nobody is a member of.
+"""Chooses the groups to delete when memory is short: unused groups of the address that holds the most.
 
-Owns the order. First come groups that nobody has ever joined, then those that have been of no use for longest. Event
-loop only.
+Groups that no member has ever joined come first, then the longest unused. Event loop only.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from heapq import heapify, heappop
 
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.memory import Memory, address_of
 from tidelog.broker.groups.offsets import GroupOffsets
 from tidelog.broker.work import loop
 
-# Whether anybody has ever joined, when it was of use last, and the id.
+# Whether a member has ever joined, since when the group is unused, and its id.
 _Place = tuple[bool, int, str]
 
 
 class Idle:
-    """The groups without members of the addresses that hold much, as of a look at all groups."""
+    """The unused groups of the addresses that hold much, as found by `look`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._by_address: dict[str, list[_Place]] = {address: [] for address in memory.large_holders()}
 
     async def look(self, groups: Mapping[str, Group], offsets: Mapping[str, GroupOffsets]) -> None:
-        """Find them, a group a step."""
+        """Find them, one group at a time."""
         for group in list(groups.values()):
             await loop()
             committed = offsets.get(group.id)
             if not is_idle(group) or groups.get(group.id) is not group or committed is None:
-                continue  # A group of no offsets goes by itself before long.
+                continue  # A group without offsets is deleted by the next round of cleaning.
             places = self._by_address.get(_address_of(group, committed))
             if places is not None:
                 last_ms = max(each.commit_ms for _, _, each in committed)
@@ -44,7 +43,7 @@ class Idle:
             await loop()
 
     def next(self) -> tuple[str, str] | None:
-        """Return the address that holds the most, and which group of it gives way; None where none is left."""
+        """Return the address that holds the most, and the next of its groups to delete; None if there is none."""
         for address in self._memory.large_holders():
             if places := self._by_address.get(address):
                 return address, heappop(places)[-1]
@@ -52,12 +51,12 @@ class Idle:
 
 
 def is_idle(group: Group) -> bool:
-    """Tell whether nobody is a member, or about to be one."""
-    return not group.deletion_problem(Asked.DELETE) and not group.is_awaited
+    """Tell whether a group has no members and nobody is about to join."""
+    return not group.deletion_problem(Operation.DELETE) and not group.is_awaited
 
 
 def _address_of(group: Group, offsets: GroupOffsets) -> str:
-    """Return the address that holds most of a group."""
+    """Return the address that holds the most of a group's memory."""
     held: Counter[str] = Counter()
     for host, size_bytes in group.memory.by_host.items():
         held[address_of(host)] += size_bytes

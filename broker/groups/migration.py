@@ -1,7 +1,7 @@
-"""How a classic group becomes a consumer group while its members go on, and back (KIP-848, online migration).
+"""Turns a classic group into a consumer group while its members go on, and back (KIP-848, online migration).
 
-A group is upgraded when a member joins by the consumer protocol, and downgraded when the last one of these leaves, or
-comes back by the classic protocol. Kafka's policy says which is allowed (`group.consumer.migration.policy`).
+A group is upgraded when a member joins by the consumer protocol. It is downgraded when the last such member leaves, or
+comes back by the classic protocol. `group.consumer.migration.policy` says which of the two is allowed.
 """
 
 import logging
@@ -31,55 +31,55 @@ from tidelog.protocol.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
 
-# Assignors of the classic protocol whose user data may be lost: librdkafka has some where Kafka's clients have none.
-# Kafka refuses to upgrade such groups.
+# Classic assignors whose user data may be dropped. librdkafka sends some where Kafka's clients send none. Kafka refuses
+# to upgrade such groups.
 KNOWN_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 # Why a classic group cannot become a consumer group, in Kafka's words.
 MALFORMED: Final = "the embedded consumer protocol is malformed"
 
 
 def former(group: ConsumerGroup) -> Changes:
-    """Return what takes back all that was stored of a consumer group, before it is stored as a classic one."""
+    """Return the tombstones for a consumer group that is about to be stored as a classic one."""
     changes = group.tombstones()
     changes.pop(group_key(group.id), None)
     return changes
 
 
 def check_joins(classic: ClassicGroup, joining: Heartbeat, services: Services) -> None:
-    """Refuse a member that could not join the consumer group, while the classic one is there."""
+    """Refuse a member that could not join the consumer group, before the classic one is replaced."""
     if not (classic.member(joining.member_id, None) or classic.member("", joining.instance_id)):
         check_room(classic.id, len(classic.members), services)
     check_regex(joining.regex)
 
 
 def no_upgrade(group_id: str, why: str) -> GroupError:
-    """Return the error where a classic group cannot become a consumer group, in Kafka's words."""
+    """Return the error for a classic group that cannot be upgraded, in Kafka's words."""
     text = f"Cannot upgrade classic group {group_id[:100]} to consumer group because {why}."
     return GroupError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
 def upgraded(classic: ClassicGroup, joining: Heartbeat, services: Services) -> ConsumerGroup:
-    """Return a consumer group that goes on where a classic one is, for a member that joins. Raise GroupError."""
+    """Return a consumer group with the state of a classic one, for a joining member. Raise GroupError."""
     if classic.protocol_type != CONSUMER:
         raise no_upgrade(classic.id, "the group does not use the consumer embedded protocol")
     if len(classic.members) > services.config.group_consumer_max_size:
         raise no_upgrade(classic.id, "the group size exceeds the consumer group maximum size")
     if any(is_too_large(member.protocols) for member in classic.members.values()):
-        why = f"a member of group {classic.id} says more than can be stored of it"
+        why = f"the metadata of a member of group {classic.id} is too large to be stored"
         raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, why)
-    # A refusal must cost little: to read the metadata of all members may take a second.
+    # Before the members are read: that may take a second, and a refusal should cost little.
     check_joins(classic, joining, services)
     members = _members_of(classic, services)
     group = ConsumerGroup(classic.id, services, classic.memory.host)
     services.memory.hold_group(group.memory)
-    # Kafka's replay drops the group, of whatever kind, at the tombstone of the classic one: it comes first.
-    group.take_back(classic.tombstones())
+    # The tombstone of the classic group comes first: Kafka's replay drops a group of either kind when it reads one.
+    group.put_all(classic.tombstones())
     group.take_over(classic.generation, members)
     return group
 
 
 def _members_of(classic: ClassicGroup, services: Services) -> list[tuple[str, Subscription, Assignment]]:
-    """Return all members; raise GroupError where one does not speak as consumers do, and remember that."""
+    """Return all members. Raise GroupError if one is malformed, and remember which."""
     unfit, everybody = classic.unfit_hash, classic.members.values()
     if unfit is not None and any(_metadata_hash(classic, member) == unfit for member in everybody):
         raise no_upgrade(classic.id, MALFORMED)
@@ -95,7 +95,7 @@ def _members_of(classic: ClassicGroup, services: Services) -> list[tuple[str, Su
 
 
 def _metadata_hash(classic: ClassicGroup, member: ClassicMember) -> int:
-    """Return a hash of all that it depends on whether a member can be read. Python keeps those of long bytes."""
+    """Return a hash of everything that decides whether a member can be read. Python caches the hashes of bytes."""
     return hash((classic.protocol, tuple(member.protocols), member.assignment))
 
 
@@ -107,7 +107,7 @@ def _member_of(
     if member.assignment:
         assignment = assignment_of(member.assignment)
         if assignment.user_data and protocol not in KNOWN_ASSIGNORS:
-            raise WireError("an assignor of its own, whose data would be lost")
+            raise WireError("the user data of a custom assignor would be lost")
         assigned = owned_of(_there(assignment.assigned_partitions, services))
     subscription = Subscription(
         instance_id=member.instance_id,
@@ -124,7 +124,7 @@ def _member_of(
 def _there(
     assigned: Iterable[ProtocolTopicPartitions], services: Services
 ) -> Iterator[tuple[bytes, list[int]]]:
-    """Yield what there is of an assignment, by the ids of its topics."""
+    """Yield an assignment by topic id, without topics and partitions that do not exist."""
     for each in assigned:
         found = services.topic(each.topic)
         indexes = [] if found is None else [index for index in each.partitions if 0 <= index < found[1]]
@@ -135,9 +135,9 @@ def _there(
 def downgraded(
     group: ConsumerGroup, leaving: frozenset[str], coming_back: Subscription | None, now_ms: int
 ) -> GroupMetadataValue:
-    """Return a classic group that goes on where a consumer group is, without some of its members.
+    """Return a classic group with the state of a consumer group, without the leaving members.
 
-    Those that stay speak the classic protocol; the one whose instance is `coming_back` has just changed to it.
+    All others use the classic protocol. `coming_back` is the new subscription of a static member that now does, too.
     """
     staying = []
     for member in group:
@@ -146,7 +146,7 @@ def downgraded(
             said = coming_back
         if member.id not in leaving and said.classic is not None:
             staying.append((member, said, said.classic))
-    # What all of them know, the one that comes back as well: it is not to be refused in the group that is made for it.
+    # Counts the returning member as well: the group is made for it and must not refuse it.
     known = Counter(name for _, _, classic in staying for name, _ in classic.protocols)
     protocol = chosen_protocol([classic for _, _, classic in staying], known)
     members = []

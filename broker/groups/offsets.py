@@ -1,7 +1,7 @@
-"""The offsets that groups have committed, by partition, and when they expire.
+"""The committed offsets of groups, and when they expire.
 
-They are as of the end of the log. An offset is of a topic, by its id: one of a deleted topic is not one of a later
-topic of that name.
+They reflect the end of the log. An offset belongs to a topic by id: an offset of a deleted topic does not apply to a
+later topic with the same name.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,49 +12,49 @@ from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Header
 from tidelog.protocol.wire.types import ZERO_UUID
 
-# What an offset takes in memory, about, beside its metadata.
+# The approximate memory of an offset without its metadata.
 OFFSET_BYTES: Final = 250
 NEVER: Final = -1
-# Headers of a record, which Kafka passes over, for what its value has no place for: the id of the topic, beside a time
-# of expiry (version 1), and the host that is charged with it.
+# Record headers, which Kafka ignores. They hold what the value has no field for: the topic id, if the value has a time
+# of expiry (version 1), and the host to charge.
 TOPIC_ID: Final = "tidelog.topic.id"
 ADDRESS: Final = "tidelog.address"
 
 
 class Committed(NamedTuple):
-    """An offset that was committed. `topic_id` is of zeros where that is not known: it was written by an old Kafka."""
+    """A committed offset. `topic_id` is zero if it is unknown: an older Kafka has written the record."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_ms: int
-    expire_ms: int  # NEVER where the broker's own retention applies
+    expire_ms: int  # NEVER if the broker's retention applies
     topic_id: bytes
-    host: str = ""  # that has committed it, as far as is known
+    host: str = ""  # the committing host; empty if unknown
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """The approximate memory."""
         return OFFSET_BYTES + text_bytes(self.metadata)
 
     def is_of(self, topic_id: bytes | None) -> bool:
-        """Tell whether it is of the topic that has its name now, None if there is none."""
+        """Tell whether the offset belongs to the topic with this id. None is no topic."""
         return topic_id is not None and self.topic_id in (topic_id, ZERO_UUID)
 
     def is_expired(self, now_ms: int, unused_since_ms: int | None, retention_ms: int) -> bool:
-        """Tell whether it has been of no use for so long that it is to be forgotten (KIP-211)."""
+        """Tell whether the offset has expired (KIP-211). `unused_since_ms` is None if it is in use."""
         if self.expire_ms != NEVER:
             return now_ms >= self.expire_ms
         return unused_since_ms is not None and now_ms - unused_since_ms >= retention_ms
 
     def is_forgettable(self, expiry: "Expiry") -> bool:
-        """Tell whether it has expired, or is of a topic that is not there any more."""
+        """Tell whether the offset has expired, or its topic was deleted."""
         since_ms = None if expiry.unused_since_ms is None else expiry.unused_since_ms(self.commit_ms)
         is_expired = self.is_expired(expiry.now_ms, since_ms, expiry.retention_ms)
         return not self.is_of(expiry.topic_id) or is_expired
 
     def stored(self) -> OffsetCommitValue:
-        """Return what is stored of it."""
+        """Return the value of its record."""
         return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
@@ -65,25 +65,25 @@ class Committed(NamedTuple):
         )
 
     def headers(self) -> tuple[Header, ...]:
-        """Return what is stored beside it."""
+        """Return the headers of its record."""
         address = (ADDRESS, self.host.encode())
         return (address,) if self.expire_ms == NEVER else (address, (TOPIC_ID, self.topic_id))
 
 
 class Expiry(NamedTuple):
-    """What decides which offsets of a group in a topic are forgotten.
+    """The conditions for the expiry of a group's offsets in a topic.
 
-    `unused_since_ms` is asked by the time of the commit; it is None where members read the topic.
+    `unused_since_ms` takes the time of a commit. It is None if members read the topic.
     """
 
-    topic_id: bytes | None  # of the topic that has the name now
+    topic_id: bytes | None  # of the current topic with the name
     now_ms: int
     retention_ms: int
     unused_since_ms: Callable[[int], int | None] | None
 
 
 def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: bytes | None) -> Committed:
-    """Return an offset as it was stored; one that names no topic id is of the topic with this id."""
+    """Return an offset from its record. `topic_id` is used if the record has none."""
     beside = dict(headers)
     said = beside.get(TOPIC_ID) or value.topic_id
     return Committed(
@@ -98,45 +98,42 @@ def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: byte
 
 
 class GroupOffsets:
-    """What one group has committed, by topic and partition."""
+    """The offsets of one group, by topic and partition."""
 
-    __slots__ = ("size_bytes", "topics")
+    __slots__ = ("topics",)
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Committed]] = {}
-        self.size_bytes = 0
 
     def get(self, topic: str, partition: int) -> Committed | None:
-        """Return what was committed of a partition."""
+        """Return the offset of a partition."""
         partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(partition)
 
     def put(self, topic: str, partition: int, committed: Committed) -> Committed | None:
-        """Put a commit; return the one before."""
+        """Set the offset of a partition; return the one before."""
         partitions = self.topics.setdefault(topic, {})
         before = partitions.get(partition)
         partitions[partition] = committed
-        self.size_bytes += committed.size_bytes - (0 if before is None else before.size_bytes)
         return before
 
     def remove(self, topic: str, partition: int) -> Committed | None:
-        """Forget what was committed of a partition, and return it."""
+        """Remove and return the offset of a partition."""
         partitions = self.topics.get(topic, {})
         committed = partitions.pop(partition, None)
         if committed is None:
             return None
         if not partitions:
             del self.topics[topic]
-        self.size_bytes -= committed.size_bytes
         return committed
 
     def __iter__(self) -> Iterator[tuple[str, int, Committed]]:
-        """Yield all of it."""
+        """Yield topic, partition and offset."""
         for topic, partitions in self.topics.items():
             for partition, committed in partitions.items():
                 yield topic, partition, committed
 
     def forgettable(self, topic: str, expiry: Expiry) -> list[tuple[int, Committed]]:
-        """Return the partitions of a topic whose offset `is_forgettable`."""
+        """Return the offsets in a topic that are `is_forgettable`, by partition."""
         found = self.topics.get(topic, {}).items()
         return [each for each in found if each[1].is_forgettable(expiry)]

@@ -1,6 +1,6 @@
-"""What a group uses of the broker, and how it answers a member later.
+"""What groups use of the broker, and how they answer members later.
 
-The coordinator makes one `Services` and hands it to every group; tests make one with a clock and timers of their own.
+The coordinator makes one `Services` for all groups. Tests make one with their own clock and timers.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from tidelog.protocol.error_codes import ErrorCode
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers members of groups, serves what was loaded, or looks for what has expired.
+# How long one turn of the event loop answers members, or begins to serve loaded groups.
 TURN_S = 0.002
-# What an answer weighs that waits for other members.
+# The weight of an answer that waits for other members (`Later.weight_bytes`).
 WAITING_BYTES = 1000
-# An assignment of at most this effort is made at once, in some milliseconds; any other on the maintenance thread.
+# An assignment of up to this effort is made at once, in some milliseconds; a larger one on the maintenance thread.
 AT_ONCE: Final = 1000
 
-Assigned = Callable[[Mapping[str, Assignment]], None]  # takes the assignments by member id
-Matched = Callable[[Mapping[str, frozenset[str] | None]], None]  # takes the topics that match, by expression
+Assigned = Callable[[Mapping[str, Assignment]], None]  # takes assignments by member id
+Matched = Callable[[Mapping[str, frozenset[str] | None]], None]  # takes matching topics by regular expression
 
 
 class GroupError(Exception):
-    """Why a member is refused what it asks for."""
+    """The refusal of a member's request."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)
@@ -47,11 +47,11 @@ class GroupError(Exception):
 
 
 class Reply(Later):
-    """What a member waits for: an answer, or the GroupError in its place."""
+    """The answer that a member waits for, or a GroupError."""
 
     __slots__ = ("_replies",)
 
-    # What the group has begun for a member is done to its end: others rely on it.
+    # The request goes on if the client leaves: other members depend on what it has begun.
     ends_with_client = False
 
     def __init__(self, replies: "Replies") -> None:
@@ -59,7 +59,7 @@ class Reply(Later):
         self._replies = replies
 
     def deliver(self, response: Any) -> None:
-        """Hand over the response: at once if nobody awaits it yet, else in one of the next turns."""
+        """Set the response: at once if nobody awaits it yet, otherwise in one of the next turns."""
         if self.ready is None:
             self.response = response
         else:
@@ -67,7 +67,7 @@ class Reply(Later):
 
 
 class Replies:
-    """Replies on their way to members: a group of a thousand is not answered in one turn of the loop."""
+    """Delivers replies over several turns of the event loop, since a group may have thousands of members."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -99,7 +99,7 @@ class Replies:
 
 @dataclass
 class Services:
-    """What every group of a broker uses. Event loop only."""
+    """What all groups of a broker use. Event loop only."""
 
     config: BrokerConfig
     clock: Clock
@@ -108,29 +108,29 @@ class Services:
     memory: Memory
     log: GroupLog
     replies: Replies
-    # Makes a classic group of a consumer group without some members, if it may be one; returns it if it has. The
-    # subscription is what a static member says that comes back by the classic protocol.
+    # Replaces a consumer group by a classic one, if that is allowed: takes the group, the ids of leaving members, and
+    # the subscription of a static member that comes back by the classic protocol. Returns the classic group or None.
     downgrade: Callable[[Any, frozenset[str], Any], Any]
-    maintenance: Maintenance | None = None  # there is one when groups are served
+    maintenance: Maintenance | None = None  # set before any group is served
 
     def new_id(self) -> str:
-        """Return a member id that nobody has."""
+        """Return a new member id."""
         return str(uuid.uuid4())
 
     def topic(self, name: str) -> tuple[bytes, int] | None:
-        """Return the id of the topic that has this name now, and how many partitions it has."""
+        """Return the id and the number of partitions of a topic, if it exists."""
         found = self.topics.by_name.get(name)
         return None if found is None else (found.id, len(found.partitions))
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic."""
+        """Return the name of a topic, if it exists."""
         found = self.topics.by_id.get(topic_id)
         return None if found is None else found.name
 
     def assign(
         self, group_id: str, assignor: str, members: Members, counts: Counts, done: Assigned
     ) -> Mapping[str, Assignment] | None:
-        """Assign partitions to members; return None where that takes long, and `done` gets the assignments later."""
+        """Return the assignments of members. If that takes long, return None and call `done` with them later."""
         if effort(assignor, members, counts) <= AT_ONCE:
             return ASSIGNORS[assignor](members, counts)
         unchanged = {member_id: each.has for member_id, each in members.items()}
@@ -140,17 +140,17 @@ class Services:
     def match(
         self, group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, done: Matched
     ) -> None:
-        """Match regular expressions with these topic names, or all, on the maintenance thread.
+        """Match regular expressions with these topic names, or with all, on the maintenance thread.
 
-        At most so many topics are matched, by the first of the expressions; None stands for more than were left.
+        `most` bounds the number of matches of all expressions together. An expression that exceeds the rest gets None.
         """
         task = topic_patterns.matches(regexes, self.topics.names() if names is None else names, most)
         self._run(group_id, task, dict.fromkeys(regexes, frozenset[str]()), done)
 
     def _run(self, group_id: str, task: Coro[Any], otherwise: Any, done: Callable[[Any], None]) -> None:
-        """Do a task on the maintenance thread, where each group has turns of its own; `otherwise` if it fails.
+        """Run a task on the maintenance thread and call `done` with its result, or with `otherwise` if it fails.
 
-        At a stop `done` is not called.
+        Groups take turns there. If the broker stops, `done` is not called.
         """
         assert self.maintenance is not None
         later = self.maintenance.submit(task, owner=group_id, for_group=True)
@@ -168,25 +168,25 @@ class Services:
 
 
 class SessionTimer:
-    """How long a member is taken to be alive. A heartbeat sets no timer: the one there is looks again when it ends."""
+    """The session of a member. A heartbeat only moves the deadline: the timer checks it, and is set again if needed."""
 
     __slots__ = ("_due_ms", "_expired", "_services", "_timer", "_until_ms")
 
     def __init__(self, services: Services, expired: Callable[[], None]) -> None:
-        """Call `expired` when nothing was heard for too long."""
+        """Call `expired` when the session has expired."""
         self._services = services
         self._expired = expired
         self._until_ms = self._due_ms = 0
         self._timer: Timer | None = None
 
     def extend(self, for_ms: int) -> None:
-        """Take the member to be alive for so long from now."""
+        """Let the session expire this long from now."""
         self._until_ms = self._services.clock.monotonic_ms() + for_ms
         if self._timer is None or self._due_ms > self._until_ms:
             self._watch(for_ms)
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,9 +1,8 @@
-"""What the members of a consumer group read: topics by name, and topics that match regular expressions.
+"""The subscriptions of a consumer group: topics by name, and by regular expression.
 
-Both are kept as members come, go and change their subscriptions, and as topics do: a change costs what changes,
-however much the others read. A new expression is matched with all topics, once, for all members that use it; when
-topics come or go, only their names are matched with the known expressions. How a name is matched is in
-`topic_patterns`.
+Both are updated incrementally as members and topics come and go: the cost of a change depends on the change, not on the
+size of the group. A new expression is matched with all topics once, for all members that use it. When topics are
+created or deleted, only these are matched with the known expressions. `topic_patterns` does the matching.
 """
 
 import logging
@@ -19,45 +18,47 @@ _log = logging.getLogger(__name__)
 
 # A hash is stored as an int64.
 HASH_VALUES: Final = 1 << 64
-# What a topic that matches a regular expression takes in memory, about.
+# The approximate memory of a matching topic.
 NAME_BYTES: Final = 100
-# Topics that came or went are matched at most this often.
+# Created and deleted topics are matched at most this often.
 REFRESH_MS: Final = 1000
-# A group remembers at most this many topics that came or went. With more, it matches all topics again.
+# A group remembers at most this many created and deleted topics. With more, it matches all topics again.
 MOST_CHANGED: Final = 1000
 
-# Takes the expressions that have other topics now, whether members read other topics, and which expressions have no
-# room.
+# Takes the changed matches by expression, whether the subscribed topics have changed, and the expressions whose matches
+# do not fit into memory.
 NewMatches = Callable[[Mapping[str, frozenset[str]], bool, frozenset[str]], None]
 
-Found = tuple[bytes, int]  # the id of a topic, and how many partitions it has
+Found = tuple[bytes, int]  # the id of a topic, and its number of partitions
 
 
 class TopicsRead:
-    """The topics that the members of one group read. Event loop only."""
+    """The topics that the members of one group subscribe to. Event loop only."""
 
     def __init__(self, topic: Callable[[str], Found | None]) -> None:
-        """Begin with nobody; `topic` tells what there is by a name."""
+        """Start without members. `topic` looks a topic up by name."""
         self._topic = topic
-        self._sets: Counter[frozenset[str]] = Counter()  # by how many members, or regular expressions
-        self._names: Counter[str] = Counter()  # by how many of these sets
-        self._ids: dict[frozenset[str], frozenset[bytes]] = {}  # of the topics of such a set that are there
-        self._matched: dict[str, frozenset[str]] = {}  # the topics by regular expression
+        self._sets: Counter[frozenset[str]] = (
+            Counter()
+        )  # the number of members or expressions with each set of names
+        self._names: Counter[str] = Counter()  # the number of these sets with each name
+        self._ids: dict[frozenset[str], frozenset[bytes]] = {}  # the ids of the existing topics in a set
+        self._matched: dict[str, frozenset[str]] = {}  # topics by regular expression
         self._found: dict[str, Found] = {}
-        self._to_look_at: set[str] = set()  # names that have come; none is in `_ids`
+        self._to_look_up: set[str] = set()  # new names; none is in a key of `_ids`
         self._hash = 0
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether somebody reads a topic."""
+        """Tell whether a member subscribes to a topic."""
         return name in self._names
 
     def count(self, names: frozenset[str], more: int) -> None:
-        """Count so many more, or fewer, that subscribe to these."""
+        """Add subscribers to these topics; a negative number removes them."""
         if not names:
             return
         if names not in self._sets:
             self._names.update(names)
-            self._to_look_at |= names
+            self._to_look_up |= names
         self._sets[names] += more
         if self._sets[names]:
             return
@@ -67,11 +68,11 @@ class TopicsRead:
             self._names[name] -= 1
             if not self._names[name]:
                 del self._names[name]
-                self._to_look_at.discard(name)
+                self._to_look_up.discard(name)
                 self._take(name, None)
 
     def match(self, regex: str, names: frozenset[str] | None) -> None:
-        """Set the topics that match a regular expression; None where that is not known."""
+        """Set the topics that match a regular expression; None if unknown."""
         before = self._matched.pop(regex, None)
         if names is not None:
             self._matched[regex] = names
@@ -80,22 +81,22 @@ class TopicsRead:
             self.count(before, -1)
 
     def topic_changed(self, name: str) -> bool:
-        """Look at a topic that was created, has grown or was deleted; tell whether somebody reads it."""
+        """Look up a topic that was created, grown or deleted; tell whether a member subscribes to it."""
         if name not in self._names:
             return False
         before, found = self._found.get(name), self._topic(name)
-        self._to_look_at.discard(name)
+        self._to_look_up.discard(name)
         self._take(name, found)
         gone = frozenset(() if before is None else before[:1])
         come = frozenset(() if found is None else found[:1])
         if gone != come:
-            # Its readers may read many other topics: to find all of these again takes long.
+            # Updated in place: to look up all other topics of a set again would take long.
             for names in [each for each in self._ids if name in each]:
                 self._ids[names] = (self._ids[names] - gone) | come
         return True
 
     def ids_of(self, names: frozenset[str], regex: str) -> frozenset[bytes]:
-        """Return the ids of the topics that are there of those that a member subscribes to."""
+        """Return the ids of the existing topics in a subscription."""
         matched = self._matched.get(regex)
         if not matched:
             return self._ids_in(names)
@@ -103,45 +104,45 @@ class TopicsRead:
 
     @property
     def counts(self) -> dict[bytes, int]:
-        """How many partitions each topic has that is there, by its id."""
-        self._look()
+        """The number of partitions of each existing topic, by id."""
+        self._look_up()
         return dict(self._found.values())
 
     @property
     def hash(self) -> int:
-        """What differs where one of these topics is another one, has more partitions or is gone."""
-        self._look()
+        """A hash of the names, ids and partition counts of the existing topics."""
+        self._look_up()
         return self._hash if self._hash < HASH_VALUES // 2 else self._hash - HASH_VALUES
 
     def _ids_in(self, names: frozenset[str]) -> frozenset[bytes]:
         ids = self._ids.get(names)
         if ids is None:
-            self._look()
+            self._look_up()
             ids = frozenset(found[0] for found in map(self._topic, names) if found is not None)
             if names in self._sets:
                 self._ids[names] = ids
         return ids
 
-    def _look(self) -> None:
-        """See which topics there are by the names that have come."""
-        for name in self._to_look_at:
+    def _look_up(self) -> None:
+        """Look up the new names."""
+        for name in self._to_look_up:
             self._take(name, self._topic(name))
-        self._to_look_at = set()
+        self._to_look_up = set()
 
     def _take(self, name: str, found: Found | None) -> None:
         before = self._found.pop(name, None)
         if found is not None:
             self._found[name] = found
         if before != found:
-            # A sum, so that one topic can be taken out of it.
+            # A sum, so that a single topic can be added and removed.
             self._hash += _hash_of(name, found) - _hash_of(name, before)
             self._hash %= HASH_VALUES
 
 
 def _hash_of(name: str, found: Found | None) -> int:
-    """Return the part of a topic in the hash that is stored of all that members read; 0 where it is not there.
+    """Return a topic's part of the stored hash; 0 if it does not exist.
 
-    Kafka has a hash of its own: a group that it wrote has one more rebalance here, and the other way round.
+    Kafka uses another hash, so a group that moves from Kafka to here, or back, rebalances once more.
     """
     if found is None:
         return 0
@@ -150,38 +151,38 @@ def _hash_of(name: str, found: Found | None) -> int:
 
 
 class Matches:
-    """By regular expression the topics that match, as far as that is known. Event loop only, but for `topics`."""
+    """The known matches of one group: topics by regular expression. Event loop only, except `topics`."""
 
     def __init__(self, group_id: str, services: Services, memory: GroupMemory) -> None:
         self._group_id = group_id
         self._services = services
         self._memory = memory
         self.topics: dict[str, frozenset[str]] = {}
-        self._wanted: Counter[str] = Counter()  # by how many members
-        self._unknown: set[str] = set()  # of these, the ones whose topics are still to be found
-        # Topics that came or went since the known expressions were matched; None is more than are remembered.
+        self._wanted: Counter[str] = Counter()  # the number of members with each expression
+        self._unknown: set[str] = set()  # wanted expressions that were not matched yet
+        # Topics created or deleted since the known expressions were matched; None if they are too many.
         self._changed: list[str] | None = []
-        self._has_new_topics = False  # and they may match
+        self._has_new_topics = False  # `_changed` has created topics
         self._is_looking = False
         self._refresh_due_ms = 0
 
     def begin(self) -> None:
-        """Count what was restored; topics may have come after it was stored."""
+        """Count the restored matches in memory. Topics may have been created after they were stored."""
         self._memory.add(self._memory.host, NAME_BYTES * sum(map(len, self.topics.values())))
         self._changed = None
         self._has_new_topics = bool(self._wanted)
 
     def end(self) -> None:
-        """Ignore what is found from now on: the group is not served, or counted, any more."""
+        """Ignore matches from now on: the group has ended."""
         self._wanted.clear()
         self._unknown.clear()
 
     def __contains__(self, regex: str | None) -> bool:
-        """Tell whether a member subscribes by it."""
+        """Tell whether a member uses an expression."""
         return regex in self._wanted
 
     def count(self, regex: str, more: int) -> bool:
-        """Count a member more, or less; tell whether the topics that match are forgotten with the last."""
+        """Add or remove a member with this expression; tell whether its matches were dropped with the last member."""
         self._wanted[regex] += more
         if self._wanted[regex]:
             if regex not in self.topics:
@@ -194,7 +195,7 @@ class Matches:
         return topics is not None
 
     def topic_changed(self, name: str, *, is_new: bool) -> None:
-        """Note that a topic came, or went; a new one is matched before long."""
+        """Note that a topic was created or deleted. A later `look` matches new ones, once in REFRESH_MS."""
         if not self._wanted and not self._is_looking:
             return
         if self._changed is not None:
@@ -204,11 +205,11 @@ class Matches:
         self._has_new_topics |= is_new
 
     def is_unknown(self, regex: str) -> bool:
-        """Tell whether the topics that match are still to be found."""
+        """Tell whether an expression was not matched yet."""
         return regex in self._unknown
 
     def look(self, then: NewMatches) -> None:
-        """Have topics matched, if there is need and that is not done already."""
+        """Begin to match what is not matched yet, unless that is under way; call `then` with the result."""
         if self._is_looking:
             return
         now_ms = self._services.clock.monotonic_ms()
@@ -219,7 +220,7 @@ class Matches:
             self._resolve(sorted(self._unknown), None, lambda found: self._take(found, then))
 
     def _match_changed(self, then: NewMatches) -> None:
-        """Match the topics that came with all known expressions."""
+        """Match the new topics with all known expressions."""
         changed, self._changed, self._has_new_topics = self._changed, [], False
         known = sorted(self.topics.keys() & self._wanted.keys())
         if changed is None:
@@ -232,8 +233,8 @@ class Matches:
     def _joined(
         self, found: Mapping[str, frozenset[str] | None], changed: frozenset[str] | None
     ) -> dict[str, frozenset[str] | None]:
-        """Return all topics that known expressions match, by what was found among those that have changed."""
-        # An expression may have been forgotten meanwhile, and asked for again: it is unknown.
+        """Return all matches of the known expressions, updated by what was found among the changed topics."""
+        # An expression that was dropped and used again in between is unknown.
         still_known = {regex: topics for regex, topics in found.items() if regex in self.topics}
         if changed is None:
             return still_known
@@ -249,7 +250,7 @@ class Matches:
         self._services.match(self._group_id, regexes, names, most, take)
 
     def _take(self, found: Mapping[str, frozenset[str] | None], then: NewMatches) -> None:
-        """Keep what was found, as far as there is room: None stands for more than that."""
+        """Keep the matches that fit into memory. None stands for matches that do not."""
         self._is_looking = False
         news: dict[str, frozenset[str]] = {}
         is_changed, refused = False, set[str]()
@@ -271,16 +272,16 @@ class Matches:
 
     def _refuse(self, regex: str, refused: set[str]) -> None:
         if regex in self.topics:
-            self._changed = None  # What has no room now may have some later.
+            self._changed = None  # Match again later: there may be room then.
             _log.warning(
-                "groups: no memory for more topics that match, those of before stay regex=%r", regex[:100]
+                "groups: no memory for more matching topics, the earlier ones stay regex=%r", regex[:100]
             )
         else:
             refused.add(regex)
 
 
 def _updated(before: frozenset[str], found: frozenset[str], changed: frozenset[str]) -> frozenset[str]:
-    """Return the topics that match, where of those that have changed these match; mostly, nothing is copied."""
+    """Return `before` with its changed topics replaced by those found. Avoids a copy if nothing changes."""
     if not found and before.isdisjoint(changed):
         return before
     return (before - changed) | found

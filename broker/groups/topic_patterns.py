@@ -1,8 +1,8 @@
-"""The topics that match a regular expression, in time that grows with their number and nothing else.
+"""Matches topic names with regular expressions, in time linear in the number of names.
 
-Kafka's clients write RE2 (KIP-848, `SubscriptionPattern`), and Python's own `re` can be made to work for years by a
-pattern of twenty letters. So this is RE2 itself, with a bound on the memory of a pattern, which bounds the time for a
-name: one or two milliseconds at worst; and with one on its length, which bounds what it takes to compile.
+Kafka's clients send RE2 syntax (KIP-848, `SubscriptionPattern`), and a pattern of twenty letters can keep Python's `re`
+busy for years. So this uses RE2. A bound on the memory of a compiled pattern bounds the time for one name to one or two
+milliseconds. A bound on the length of a pattern bounds the time to compile it.
 """
 
 from array import array
@@ -14,16 +14,17 @@ from tidelog.broker.work import step
 
 __all__ = ["matches", "problem"]
 
-# Of a compiled pattern: some 2,700 instructions, of 249 letters each.
+# The memory of a compiled pattern: some 2,700 instructions. A name has 249 letters at most.
 MOST_BYTES: Final = 128 << 10
-# That says nothing of what it takes to find out how large one is: for each \pL some tens of KB, and 0.1 ms of the loop.
+# The length of a pattern. Compiling takes time and memory even for one that turns out too large: each \pL takes some
+# tens of KB, and 0.1 ms of the event loop.
 MOST_LETTERS: Final = 250
-# So many names are matched in a step: some milliseconds at worst.
+# The names matched in one step: some milliseconds at worst.
 MATCHED_AT_ONCE: Final = 5
 
 
 def problem(pattern: str) -> str | None:
-    """Say why a pattern cannot be taken, or None."""
+    """Return why a pattern is refused, or None."""
     if len(pattern) > MOST_LETTERS:
         return (
             f"a regular expression may have {MOST_LETTERS} letters, not {len(pattern)}: {pattern[:200]!r}..."
@@ -40,18 +41,19 @@ def problem(pattern: str) -> str | None:
 async def matches(
     patterns: Iterable[str], names: Sequence[str], most: int
 ) -> dict[str, frozenset[str] | None]:
-    """Find the names that each pattern matches whole: some a step, `most` for all; None for a pattern with more.
+    """Return the names that each pattern matches as a whole, found in steps.
 
-    A pattern that cannot be taken matches none.
+    `most` bounds the number of matches of all patterns together. A pattern that exceeds the rest gets None. A pattern
+    that is refused matches nothing.
     """
-    # The places of the names that match: many tasks may be under way, and what they hold is not counted.
+    # Positions of matching names take little memory, which is not counted: many tasks may be under way.
     found: dict[str, array[int] | None] = {}
     for pattern in patterns:
         matching = array("I")
-        # One that cannot be taken was stored by a broker that took it.
+        # A stored pattern may be refused here: another broker has accepted it.
         for first in range(0, len(names) if problem(pattern) is None else 0, MATCHED_AT_ONCE):
             await step()
-            # To keep one compiled for each task meanwhile may be too much.
+            # Not kept across steps: one compiled pattern for each task may be too much memory.
             fullmatch = _compiled(pattern).fullmatch
             some = enumerate(names[first : first + MATCHED_AT_ONCE], first)
             matching.extend(place for place, name in some if fullmatch(name))
@@ -66,10 +68,10 @@ async def matches(
     }
 
 
-# Compiled patterns of this many tasks that take turns: re2 has more, but takes long to find one.
+# Compiled patterns for tasks that take turns. re2's own cache is larger, but its lookups are slow.
 @lru_cache(maxsize=8)
 def _compiled(pattern: str) -> Any:
-    import re2  # some milliseconds of a start, for what few ask for
+    import re2  # here, because few need it and it adds some milliseconds to a start
 
     options = re2.Options()
     options.max_mem = MOST_BYTES

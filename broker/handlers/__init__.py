@@ -1,4 +1,4 @@
-"""One file per API. A handler takes (session, request, version) and returns what `tidelog.broker.answers` knows.
+"""One file per API. A handler takes (session, request, version) and returns a form of `tidelog.broker.answers`.
 
-Handlers know sessions and the state of the broker; not one another, and nothing of connections.
+Handlers use sessions and the state of the broker. They do not know each other or connections.
 """

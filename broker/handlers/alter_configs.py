@@ -1,16 +1,15 @@
 """AlterConfigs.
 
 Versions: 0-2.
-Behaviour: each resource gets the options that are named and no others; what it had and is not named is as if never set.
-Each succeeds or fails on its own, as IncrementalAlterConfigs does, which newer clients use: there it is said what can
-be changed and when that takes effect.
-Departures from Kafka: as those of IncrementalAlterConfigs.
+Behaviour: replaces all options of each resource; options that the request leaves out are unset. Each resource succeeds
+or fails on its own. IncrementalAlterConfigs, which newer clients use, says what can be changed and when it takes
+effect.
+Departures from Kafka: those of IncrementalAlterConfigs.
 """
 
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import ItemsOf, Options, change
 from tidelog.broker.session import Session
-from tidelog.broker.work import Coro
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.alter_configs import (
     AlterableConfig,
@@ -21,18 +20,14 @@ from tidelog.protocol.messages.alter_configs import (
 )
 
 
-def handle(session: Session, request: AlterConfigsRequest, _version: int) -> Coro[AlterConfigsResponse]:
+async def handle(session: Session, request: AlterConfigsRequest, _version: int) -> AlterConfigsResponse:
     """Change the resources on the maintenance thread."""
-    return change(
-        session.broker, session, request.resources, _settle, request.validate_only, _result, _respond
-    )
-
-
-def _respond(results: list[AlterConfigsResourceResponse]) -> AlterConfigsResponse:
+    resources, validate_only = request.resources, request.validate_only
+    results = await change(session.broker, session, resources, _new_options, validate_only, _result)
     return AlterConfigsResponse(responses=results)
 
 
-def _settle(configs: list[AlterableConfig], _own: Options, _items_of: ItemsOf) -> Options:
+def _new_options(configs: list[AlterableConfig], _own: Options, _items_of: ItemsOf) -> Options:
     options = {}
     for config in configs:
         if config.value is None:

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments.
 
 Versions: 0-1.
-Behaviour: a partition may be given to this node, where it is: nothing happens then. There is no other node
-(INVALID_REPLICA_ASSIGNMENT), and nothing under way that could be ended (NO_REASSIGNMENT_IN_PROGRESS).
+Behaviour: a partition may be assigned to this node, which has it already: nothing happens. Any other node is
+INVALID_REPLICA_ASSIGNMENT. There is never a reassignment to cancel: NO_REASSIGNMENT_IN_PROGRESS.
 """
 
 from tidelog.broker.broker import Broker
@@ -22,7 +22,7 @@ from tidelog.protocol.messages.alter_partition_reassignments import (
 async def handle(
     session: Session, request: AlterPartitionReassignmentsRequest, _version: int
 ) -> AlterPartitionReassignmentsResponse:
-    """Say of each partition whether it is where it shall be; on a reader thread where they are many."""
+    """Check each partition; on a reader thread if there are many."""
     broker = session.broker
     responses = []
     for asked in request.topics:
@@ -57,5 +57,6 @@ def _judge(
     if wanted.replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
     if wanted.replicas != [broker.node_id]:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition is on node {broker.node_id} alone"
+        message = f"the only node is {broker.node_id}, and each partition is on it"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     return ErrorCode.NONE, None

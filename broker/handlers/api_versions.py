@@ -1,12 +1,12 @@
 """ApiVersions.
 
 Versions: 0-4.
-Behaviour: tells what is served. A version that is not is answered in the form of version 0, with
-UNSUPPORTED_VERSION and the whole table, so that the client can choose again (KIP-511).
-Two features are finalized (KIP-584), so that tools see a cluster without ZooKeeper: `metadata.version` at 25, which is
+Behaviour: lists the APIs and versions that are served. A request in an unknown version of ApiVersions gets an answer in
+the form of version 0, with UNSUPPORTED_VERSION and the whole list, so the client can choose again (KIP-511).
+Two features are finalized (KIP-584), so tools see a cluster without ZooKeeper: `metadata.version` at 25, which is
 Kafka's 4.0-IV3, and `group.version` at 1, which stands for consumer groups (KIP-848).
-Departures from Kafka: a feature has one level only, so none can be changed. Kafka's other features (transactions, share
-groups, streams groups, eligible leader replicas, a quorum with changing voters) are not built, and not listed. Programs
+Departures from Kafka: each feature has one level, so none can be changed. Kafka's other features (transactions, share
+groups, streams groups, eligible leader replicas, a quorum with changing voters) are not built and not listed. Programs
 that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one, because the list has
 neither SASL nor transactions.
 """
@@ -24,18 +24,17 @@ from tidelog.protocol.messages.api_versions import (
 )
 from tidelog.protocol.registry import APIS
 
-# KIP-511: what a client may call itself.
+# A valid name or version of a client's software (KIP-511).
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-# The level of each feature. Clients act on what they find here (producers, on `transaction.version`), so only what is
-# served may stand here.
+# The level of each feature. Clients rely on them (producers on `transaction.version`), so only built features are here.
 FEATURES = {"metadata.version": 25, "group.version": 1}
 # Java clients ignore features with a negative epoch.
 FEATURES_EPOCH = 0
 
 
 def handle(_session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-    """Return the table of APIs."""
+    """List the APIs."""
     if version >= 3 and not all(
         _SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version)
     ):

@@ -1,9 +1,9 @@
 """ConsumerGroupDescribe.
 
-Versions: 0-1 (1 says which protocol a member speaks, KIP-1099).
-Behaviour: a group's epochs, and what each member reads and is to read. A classic group is GROUP_ID_NOT_FOUND, as in
-Kafka: DescribeGroups has those. Partitions of topics that are no more are left out. A group is described once, however
-often it is named.
+Versions: 0-1 (1 has the protocol of each member, KIP-1099).
+Behaviour: describes the epochs of a group, and the current and target assignment of each member. A classic group is
+GROUP_ID_NOT_FOUND, as in Kafka: DescribeGroups describes those. Partitions of deleted topics are left out. A group is
+described once, even if the request names it several times.
 """
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
@@ -21,7 +21,7 @@ from tidelog.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-CLASSIC, CONSUMER = 0, 1  # what a member speaks
+CLASSIC, CONSUMER = 0, 1  # the protocol of a member
 
 
 async def handle(
@@ -30,7 +30,7 @@ async def handle(
     """Describe consumer groups."""
     groups = session.broker.groups
     described = []
-    # A group is described once, however often it is named: a few bytes would ask for all of it again.
+    # Each group once: a request of a few bytes must not get the same large description many times.
     for group_id in dict.fromkeys(request.group_ids):
         await loop()
         group = groups.group(group_id)

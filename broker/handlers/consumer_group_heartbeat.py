@@ -1,15 +1,15 @@
 """ConsumerGroupHeartbeat.
 
-Versions: 0-1 (1: regular expressions, KIP-848, and member ids of the client's own making, KIP-1082).
-Behaviour: a member joins, stays or leaves, and is told what to read; answered when what has changed is on disk.
-Regular expressions are RE2, and match a topic's whole name.
-Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
-whom there is no room, or for the topics that match its regular expression, is answered GROUP_MAX_SIZE_REACHED. The
-names that a member subscribes to may have 128 Ki letters together, a regular expression 250, and 128 KiB when it is
-compiled. A member that subscribes by a regular expression is answered when the topics that match are known, where Kafka
-has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves
-fewer partitions than Kafka's where members differ in what they had. An instance id that its member has
-changed for another is free; Kafka answers who comes with it UNKNOWN_MEMBER_ID until it is started anew.
+Versions: 0-1 (1: regular expressions, KIP-848, and member ids that clients generate, KIP-1082).
+Behaviour: a member joins, stays or leaves, and gets its assignment. The answer leaves when the change is on disk.
+Regular expressions are RE2 and match the whole name of a topic.
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A member that
+does not fit, with the topics that match its regular expression, gets GROUP_MAX_SIZE_REACHED. The topic names of one
+member may have 128 Ki letters in all, a regular expression 250, and 128 KiB when it is compiled. A member with a
+regular expression gets its answer when the matching topics are known; in Kafka it has to wait for its next heartbeat.
+Classic groups with librdkafka's sticky assignor can be upgraded as well. `uniform` moves fewer partitions than Kafka's
+if the members had unequal shares. If a member changes its instance id, the old id is free; in Kafka a client that joins
+with the old id gets UNKNOWN_MEMBER_ID until the broker restarts.
 """
 
 from typing import Final
@@ -36,8 +36,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 
 ID_OF_CLIENT_SINCE: Final = 1
 MOST_CLIENT_ID: Final = 1000
-# What a member says is stored as one record, which has to fit a batch.
-MOST_SAID_LETTERS: Final = 128 << 10
+# A member's subscription is stored as one record, which has to fit into a batch.
+MOST_SUBSCRIPTION_LETTERS: Final = 128 << 10
 
 
 async def handle(
@@ -76,10 +76,10 @@ async def handle(
 
 
 async def _owned(session: Session, request: ConsumerGroupHeartbeatRequest) -> Owned:
-    """Return what the member says it owns; where that is long, it is read on a reader thread."""
+    """Return the partitions that the member reports as its own. A long list is read on a reader thread."""
     partitions, group = request.topic_partitions, session.broker.groups.group(request.group_id)
     if not partitions or group is None or request.member_id not in group.members:
-        # One that is no member is refused, whatever it says it owns.
+        # A client that is not a member is refused whatever it owns.
         return None if partitions is None else {}
     if len(partitions) > MANY:
         await reader(SHORT)
@@ -89,7 +89,7 @@ async def _owned(session: Session, request: ConsumerGroupHeartbeatRequest) -> Ow
 
 
 def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Refuse what makes no sense, as Kafka does, or has no room."""
+    """Refuse an invalid request, as Kafka does, or one that does not fit into memory."""
     if code := session.broker.groups.problem(request.group_id, is_member=False):
         raise GroupError(code, "")
     for name, text in (
@@ -108,8 +108,8 @@ def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: in
     if request.member_epoch == 0:
         _check_joining(request)
     names = request.subscribed_topic_names or []
-    if sum(len(name) + 3 for name in names) > MOST_SAID_LETTERS:
-        raise GroupError(ErrorCode.INVALID_REQUEST, "a subscription is too long to be stored")
+    if sum(len(name) + 3 for name in names) > MOST_SUBSCRIPTION_LETTERS:
+        raise GroupError(ErrorCode.INVALID_REQUEST, "the subscription is too long to be stored")
     assignors = session.broker.config.group_consumer_assignors
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise GroupError(
@@ -131,7 +131,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Refuse a new member, or a longer subscription, for which there is no memory."""
+    """Refuse a new member or a longer subscription that does not fit into memory."""
     groups = session.broker.groups
     group = groups.group(request.group_id)
     member = None if group is None else group.members.get(request.member_id)

@@ -1,14 +1,14 @@
 """CreateTopics.
 
 Versions: 0-7.
-Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when the answer
-leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1; with
-`tidelog.tolerate.replication.factor` a larger one is taken as 1, which the answer says, and so is an assignment that
-names other nodes beside this one. `validate_only` says what would
-happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own `__cluster_metadata`. What
-has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
-NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in the log; the
-options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
+Behaviour: each topic succeeds or fails on its own, with a message. When the answer leaves, the topic is durable and
+takes writes. -1 partitions means `num.partitions`. The replication factor must be 1 or -1; with
+`tidelog.tolerate.replication.factor` a larger one is accepted and becomes 1, as the answer says, and an assignment may
+name other nodes too. `validate_only` reports what would happen. A name that differs from an existing one only in '.'
+and '_' is refused, as is Kafka's own `__cluster_metadata`. A topic that is not begun within `timeout_ms` is not
+created: REQUEST_TIMED_OUT. If the broker stops, the code is NOT_CONTROLLER, and clients retry. Options that have no
+effect here are kept, described, and named in the log. An answer has the options of a thousand topics at most. The value
+of an option has 1000 characters at most.
 """
 
 from tidelog.broker.broker import Broker
@@ -23,7 +23,6 @@ from tidelog.broker.topic_rules import (
     name_problem,
 )
 from tidelog.broker.topics import NewTopic, Topic
-from tidelog.broker.work import Coro
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
@@ -37,28 +36,28 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.protocol.topic_names import CLUSTER_METADATA
 
-# What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
+# The approximate memory of a topic in a waiting request, and of each assignment of a partition.
 TOPIC_BYTES = 1000
 ASSIGNMENT_BYTES = 300
-# An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
-# whose options a client may not see.
+# An answer has the options of this many topics, 2 KB each. The others get an error code in their place, as in Kafka
+# topics do whose options a client may not see.
 MOST_DESCRIBED = 1000
 
 
-def handle(session: Session, request: CreateTopicsRequest, _version: int) -> Coro[CreateTopicsResponse]:
+async def handle(session: Session, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
     """Create the topics on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     task = _create_all(session.broker, request, deadline_ms)
     names = list({topic.name for topic in request.topics})
-    return session.broker.change(session, size_bytes, task, names, _failure, _respond)
+    return CreateTopicsResponse(
+        topics=await session.broker.change(session, size_bytes, task, names, _failure)
+    )
 
 
-def _respond(results: list[CreatableTopicResult]) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=results)
-
-
-async def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> CreateTopicsResponse:
+async def _create_all(
+    broker: Broker, request: CreateTopicsRequest, deadline_ms: int
+) -> list[CreatableTopicResult]:
     results = {topic.name: _success(topic.name) for topic in request.topics}
     by_metric_name: dict[str, str] = {}
     described = 0
@@ -82,11 +81,11 @@ async def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms:
             results[name].topic_id = outcome.id
         else:
             results[name] = _failure(name, *answer_for(outcome))
-    return _respond(list(results.values()))
+    return list(results.values())
 
 
 def _accept(broker: Broker, wanted: CreatableTopic, accepted: dict[str, str]) -> tuple[NewTopic, TopicConfig]:
-    """Return what is to be created, and its options; raise what keeps it from being created."""
+    """Return the topic to create, and its options. Raise an error if it is refused."""
     problem = name_problem(wanted.name)
     if problem:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -139,12 +138,12 @@ def _replication_problem(factor: int) -> str:
 
 def _check_count(count: int) -> None:
     if count > MAX_PARTITIONS_PER_TOPIC:
-        message = f"{count} partitions: a topic has {MAX_PARTITIONS_PER_TOPIC} at most"
+        message = f"{count} partitions: a topic may have {MAX_PARTITIONS_PER_TOPIC} at most"
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
 
 
 def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
-    """Check a manual assignment: every partition from 0, each on this node."""
+    """Check a manual assignment, which must have each partition from 0 on, on this node; return their number."""
     for name, value in (
         ("replication factor", wanted.replication_factor),
         ("numPartitions", wanted.num_partitions),

@@ -1,12 +1,12 @@
 """DeleteGroups.
 
 Versions: 0-2.
-Behaviour: a group without members is deleted with what it has committed; answered when that is on disk. One that has
-members is NON_EMPTY_GROUP.
+Behaviour: deletes groups without members, with their committed offsets. The answer leaves when that is on disk. A group
+with members is NON_EMPTY_GROUP.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.work import loop
@@ -30,7 +30,7 @@ async def handle(session: Session, request: DeleteGroupsRequest, _version: int) 
         if not code and group is None:
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif not code and group is not None:
-            code = group.deletion_problem(Asked.DELETE)
+            code = group.deletion_problem(Operation.DELETE)
             if not code:
                 deleted = await groups.delete(group)
                 if isinstance(deleted, Partition):

@@ -1,13 +1,13 @@
 """DeleteRecords.
 
 Versions: 0-2.
-Behaviour: a partition begins at the offset that is named, or at its high watermark (-1), durably when the answer
-leaves; what lies before is not given to readers any more, and segments of which all does are removed soon. An offset
-before the start changes nothing, one after the high watermark is OFFSET_OUT_OF_RANGE. Internal topics are refused
-(INVALID_TOPIC_EXCEPTION), and those with `cleanup.policy=compact` alone (POLICY_VIOLATION), as in Kafka. Where the disk
-is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks again succeeds. `timeout_ms` is ignored:
-in Kafka it bounds the wait for followers, and there are none.
-Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it down within a minute.
+Behaviour: moves the start of a partition to an offset, or to its high watermark (-1). When the answer leaves, the new
+start is durable. Readers no longer get earlier records, and segments with earlier records only are deleted soon. An
+offset before the start changes nothing; one after the high watermark is OFFSET_OUT_OF_RANGE. As in Kafka, internal
+topics are refused (INVALID_TOPIC_EXCEPTION), and so are topics with `cleanup.policy=compact` alone (POLICY_VIOLATION).
+If the disk is full, the code is KAFKA_STORAGE_ERROR, but segments are deleted all the same, and a retry succeeds.
+`timeout_ms` is ignored: in Kafka it bounds the wait for followers, and there are none.
+Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it within a minute.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Coro, Stopping, step, turn
+from tidelog.broker.work import Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -28,31 +28,29 @@ from tidelog.protocol.messages.delete_records import (
 )
 from tidelog.storage.log import Log
 
-# What a topic and a partition in a request take in memory until they are changed, about.
+# The approximate memory of a topic, and of a partition, in a waiting request.
 TOPIC_BYTES = 300
 PARTITION_BYTES = 200
 HIGH_WATERMARK = -1
 
-# The logs that begin at or after the offset asked for, and whether one begins later than before.
+# The results of partitions that begin at or after the requested offset, their logs, and whether the start has moved.
 _Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
 
 
-def handle(session: Session, request: DeleteRecordsRequest, _version: int) -> Coro[DeleteRecordsResponse]:
-    """Let the logs begin later on the maintenance thread."""
+async def handle(session: Session, request: DeleteRecordsRequest, _version: int) -> DeleteRecordsResponse:
+    """Move the starts of the logs on the maintenance thread."""
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
     task = _delete_all(session.broker, request.topics)
 
     def refuse(topic: DeleteRecordsTopic, code: ErrorCode, _message: str) -> DeleteRecordsTopicResult:
         return _all(topic, code)
 
-    return session.broker.change(session, size_bytes, task, request.topics, refuse, _respond)
+    return DeleteRecordsResponse(
+        topics=await session.broker.change(session, size_bytes, task, request.topics, refuse)
+    )
 
 
-def _respond(results: list[DeleteRecordsTopicResult]) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(topics=results)
-
-
-async def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> DeleteRecordsResponse:
+async def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> list[DeleteRecordsTopicResult]:
     done: _Done = []
     results = []
     for wanted in topics:
@@ -62,11 +60,11 @@ async def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> Delet
             results.append(DeleteRecordsTopicResult(name=wanted.name, partitions=partitions))
         except Stopping:
             results.append(_all(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    # Also where none was moved: an earlier request may have done so, and found no room to write it down.
+    # Even if no start has moved: an earlier request may have moved one and failed to write it.
     if done and not broker.save_log_starts([log for _, log, is_later in done if is_later]):
         for result, *_ in done:
             result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
-    return DeleteRecordsResponse(topics=results)
+    return results
 
 
 async def _delete(

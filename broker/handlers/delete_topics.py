@@ -1,14 +1,14 @@
 """DeleteTopics.
 
 Versions: 0-6 (6 may name topics by id).
-Behaviour: a topic that is gone from the answer is gone from the catalogue, durably; its files are removed
-in the background. Fetches that were parked on it are answered. An entry with both a name and an id, or neither, and a
-topic that several entries mean, are answered INVALID_REQUEST once, and nothing of them is deleted; other entries are
-served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
-NOT_CONTROLLER, which clients try again.
-Departures from Kafka: an internal topic is INVALID_TOPIC_EXCEPTION, as all groups would go with `__consumer_offsets`;
-Kafka deletes it (only `kafka-topics --zookeeper` refused that). A client with the client id `__admin_client` may delete
-one, for a topic that cannot be read any more.
+Behaviour: when the answer leaves, a deleted topic is durably gone from the catalogue. Its files are deleted in the
+background, and fetches that wait for it are answered. An entry with both a name and an id, or neither, is
+INVALID_REQUEST. A topic that several entries name gets INVALID_REQUEST once and is not deleted. Other entries are not
+affected. A deletion that has not begun within `timeout_ms` is not made: REQUEST_TIMED_OUT. If the broker stops, the
+code is NOT_CONTROLLER, and clients retry.
+Departures from Kafka: an internal topic is INVALID_TOPIC_EXCEPTION, since all groups would go with
+`__consumer_offsets`; Kafka deletes it (only `kafka-topics --zookeeper` refused that). A client with the client id
+`__admin_client` may delete one, in case it can no longer be read.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import Coro, Stopping, step, turn
+from tidelog.broker.work import Stopping, step, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -28,11 +28,11 @@ from tidelog.protocol.messages.delete_topics import (
 from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
 
-# What a topic in a request takes in memory until it is deleted, about.
+# The approximate memory of a topic in a waiting request.
 TOPIC_BYTES = 400
 
 
-def handle(session: Session, request: DeleteTopicsRequest, version: int) -> Coro[DeleteTopicsResponse]:
+async def handle(session: Session, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
     """Delete the topics on the maintenance thread."""
     wanted: Sequence[DeleteTopicState | str] = request.topics if version >= 6 else request.topic_names
     broker = session.broker
@@ -42,21 +42,19 @@ def handle(session: Session, request: DeleteTopicsRequest, version: int) -> Coro
     def refuse(each: DeleteTopicState | str, code: ErrorCode, message: str) -> DeletableTopicResult:
         return _result(_state(each), None, code, message)
 
-    return broker.change(session, len(wanted) * TOPIC_BYTES, task, wanted, refuse, _respond)
-
-
-def _respond(results: list[DeletableTopicResult]) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(
+        responses=await broker.change(session, len(wanted) * TOPIC_BYTES, task, wanted, refuse)
+    )
 
 
 def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
-    """Return what newer versions say where older ones have a name."""
+    """Return an entry of version 6. Older versions have names only."""
     return DeleteTopicState(name=wanted, topic_id=ZERO_UUID) if isinstance(wanted, str) else wanted
 
 
 async def _delete_all(
     broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline_ms: int, may_be_internal: bool
-) -> DeleteTopicsResponse:
+) -> list[DeletableTopicResult]:
     results, left = await _refuse(broker, wanted)
     for state in left:
         try:
@@ -64,13 +62,13 @@ async def _delete_all(
             results.append(await _delete(broker, state, deadline_ms, may_be_internal))
         except Stopping:
             results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
-    return DeleteTopicsResponse(responses=results)
+    return results
 
 
 async def _refuse(
     broker: Broker, wanted: Sequence[DeleteTopicState | str]
 ) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
-    """Return the answers for what does not say which topic to delete (as Kafka's ControllerApis), and the rest."""
+    """Return the answers to invalid and duplicate entries, as in Kafka's ControllerApis, and all other entries."""
     refused = []
     by_topic: dict[bytes | str, list[DeleteTopicState]] = {}
     for state in map(_state, wanted):

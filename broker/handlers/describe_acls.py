@@ -1,8 +1,8 @@
 """DescribeAcls.
 
 Versions: 0-3.
-Behaviour: nobody is asked who they are, so there are no rules about who may do what: SECURITY_DISABLED, as a Kafka
-broker without an authorizer answers, by which tools know.
+Behaviour: there is no authentication and so no ACLs. The answer is SECURITY_DISABLED, as from a Kafka broker without an
+authorizer, and tools recognize it.
 """
 
 from tidelog.broker.session import Session
@@ -11,9 +11,9 @@ from tidelog.protocol.messages.describe_acls import DescribeAclsRequest, Describ
 
 
 def handle(_session: Session, _request: DescribeAclsRequest, _version: int) -> DescribeAclsResponse:
-    """Say that there are no rules."""
+    """Answer that there are no ACLs."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="there are no ACLs: everybody may do everything here",
+        error_message="there are no ACLs: every client may do everything",
         resources=[],
     )

@@ -1,9 +1,9 @@
 """DescribeClientQuotas.
 
 Versions: 0-1.
-Behaviour: there are no quotas of users, client ids and addresses, and none can be set: whatever is asked for, none
-match. A part of an entity that stands twice or has no name is INVALID_REQUEST, one that Kafka does not know
-UNSUPPORTED_VERSION. What clients may hold is bounded all the same, by the broker's options.
+Behaviour: there are no quotas for users, client ids and addresses, and none can be set, so every answer is empty. An
+entity type that is empty or appears twice is INVALID_REQUEST; one that Kafka does not know is UNSUPPORTED_VERSION. The
+broker's options bound what clients may hold.
 """
 
 from tidelog.broker.codes import Refused
@@ -21,13 +21,13 @@ TYPES = ("user", "client-id", "ip")
 def handle(
     _session: Session, request: DescribeClientQuotasRequest, _version: int
 ) -> DescribeClientQuotasResponse:
-    """Say that there are none, or what is wrong with the question."""
+    """Answer that there are none, or that the request is invalid."""
     code, message = ErrorCode.NONE, None
     try:
         _check(request.components)
     except Refused as refused:
         code, message = refused.code, str(refused)
-    # Clients of Java take null for a fault of their own.
+    # Not null, which Java clients treat as an error of their own.
     return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=[])
 
 
@@ -36,10 +36,10 @@ def _check(components: list[ComponentData]) -> None:
     for component in components:
         name = component.entity_type
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an entity type has a name")
+            raise Refused(ErrorCode.INVALID_REQUEST, "an entity type must not be empty")
         if name not in TYPES:
-            message = f"no entity type {name[:100]!r}: there are {', '.join(TYPES)}"
+            message = f"unknown entity type {name[:100]!r}; the types are {', '.join(TYPES)}"
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, message)
         if name in seen:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"the entity type {name} stands twice")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"the entity type {name} appears twice")
         seen.add(name)

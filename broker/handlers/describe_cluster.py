@@ -1,8 +1,8 @@
 """DescribeCluster.
 
 Versions: 0-2.
-Behaviour: one cluster of one broker. There are no controllers to be reached: a question for them (version
-1, endpoint type 2) is answered MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does.
+Behaviour: describes a cluster of one broker. Controllers cannot be reached: a request for them (version 1, endpoint
+type 2) gets MISMATCHED_ENDPOINT_TYPE, as from a Kafka broker.
 """
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED

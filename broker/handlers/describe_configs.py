@@ -1,14 +1,14 @@
 """DescribeConfigs.
 
 Versions: 1-4.
-Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
-it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
-table in config/, and those of Kafka that do nothing here but are always listed, as their documentation says: with the
-value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. The names
-of a span in hours or minutes have the value that was set by that name, or the default, even where the name in ms is in
-force. A broker without a name stands for what was set for all brokers while they ran. Read-only is what
-IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in bytes: a resource for which
-there is no room is answered INVALID_REQUEST. Groups and client metrics have no options here.
+Behaviour: describes the options of topics and of the broker: the value of each, its source, and its synonyms, which
+apply if it is unset. No list of keys, or an empty one, means all options. Duplicates are answered once. The options are
+those of the table in config/, and those of Kafka that have no effect here but are always listed. The latter have the
+value that was set, else the one that is true here, or else Kafka's default. An option in hours or minutes has the value
+that was set under that name, or the default, even if the option in ms is in force. A broker with an empty name stands
+for the options that were set for all brokers while they ran. Options that IncrementalAlterConfigs cannot change are
+read-only. No option is sensitive. The size of an answer is bounded: a resource that does not fit gets INVALID_REQUEST.
+Groups and client metrics have no options here.
 Departures from Kafka: an option of time has synonyms in other units (`log.retention.ms`, `log.retention.hours`). If
 server.properties sets one in hours or minutes, the list of synonyms begins with that setting. If none is set, the list
 has the default in hours. Kafka lists neither. Kafka also describes the options of groups and of client metrics, with
@@ -35,15 +35,15 @@ from tidelog.protocol.messages.describe_configs import (
 
 TOPIC, BROKER = 2, 4
 CLIENT_METRICS, GROUP = 16, 32
-# Options that are described on the event loop, some 4 us each.
+# The most options that are described on the event loop, some 4 us each.
 MOST_AT_ONCE = 250
-# About as many as a topic has. The broker has three times as many, which stay described.
+# The number of options of a topic, about. The broker has three times as many, but their descriptions are cached.
 OPTIONS = 50
-# Of one answer, about. The options of a topic take 9 KB, those of the broker 30 KB, with all that can be told of them.
+# The approximate bound on an answer. In full, the options of a topic take 9 KB, and those of the broker 30 KB.
 MOST_ANSWER_BYTES = 16 << 20
-# What a resource or an option takes beside its texts.
+# The size of a resource or an option without its strings.
 ENTRY_BYTES = 24
-# What is told of a name that cannot be one.
+# The length of an invalid name in a message.
 MOST_NAME_LENGTH = 249
 
 # The options of a resource by name.
@@ -51,7 +51,7 @@ Table = dict[str, DescribeConfigsResourceResult]
 
 
 def _is_large(request: DescribeConfigsRequest) -> bool:
-    """Tell whether more options are looked up or described than the event loop has time for."""
+    """Tell whether the request asks for more options than the event loop has time for."""
     if len(request.resources) > MOST_AT_ONCE:
         return True
     names = {(resource.resource_type, resource.resource_name) for resource in request.resources}
@@ -60,7 +60,7 @@ def _is_large(request: DescribeConfigsRequest) -> bool:
 
 
 async def handle(session: Session, request: DescribeConfigsRequest, _version: int) -> DescribeConfigsResponse:
-    """Describe each resource asked for, once for each set of keys."""
+    """Describe each resource, once for each set of keys."""
     broker = session.broker
     if _is_large(request):
         with suppress(Stopping):
@@ -81,7 +81,9 @@ async def handle(session: Session, request: DescribeConfigsRequest, _version: in
                     result, size_bytes = _describe(resource, table, keys)
                     left_bytes -= size_bytes
                 if left_bytes <= 0:
-                    message = f"an answer has {MOST_ANSWER_BYTES} bytes at most: ask for less at once"
+                    message = (
+                        f"an answer has {MOST_ANSWER_BYTES} bytes at most; request fewer resources at once"
+                    )
                     raise Refused(ErrorCode.INVALID_REQUEST, message)
                 results.append(result)
             except Refused as refused:
@@ -95,7 +97,7 @@ async def handle(session: Session, request: DescribeConfigsRequest, _version: in
 def _describe(
     resource: DescribeConfigsResource, table: Table, keys: tuple[str, ...]
 ) -> tuple[DescribeConfigsResult, int]:
-    """Return what is told of a resource, and about how many bytes that takes."""
+    """Return the description of a resource, and its approximate size."""
     wanted = [table[key] for key in dict.fromkeys(keys) if key in table] if keys else list(table.values())
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -108,7 +110,7 @@ def _describe(
 
 
 def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> Table:
-    """Return what there is to tell of a resource. Raise Refused."""
+    """Return all options of a resource. Raise Refused."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         topic = broker.topics.by_name.get(name)
@@ -120,7 +122,7 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
             option.name: _result(option, request) for option in topic.config.describe(broker.config.synonyms)
         }
     if resource.resource_type in (CLIENT_METRICS, GROUP):
-        # Not refused: kafka-configs describes every group there is, to show what was set for it.
+        # Not refused: kafka-configs describes all groups, to show the options that were set for them.
         if not name:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -142,15 +144,15 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         )
     if not name:
         return {option.name: _result(option, request) for option in broker.config.describe_everywhere()}
-    told = request.include_synonyms, request.include_documentation
-    described = broker.described  # Before the options: these may change, and then it is another one.
-    if told not in described:
-        described[told] = {option.name: _result(option, request) for option in broker.config.describe()}
-    return described[told]
+    parts = request.include_synonyms, request.include_documentation
+    described = broker.described  # Read before the options: a change of options replaces this cache.
+    if parts not in described:
+        described[parts] = {option.name: _result(option, request) for option in broker.config.describe()}
+    return described[parts]
 
 
 def _size_of(result: DescribeConfigsResourceResult) -> int:
-    """Return about how many bytes an option takes in an answer."""
+    """Return the approximate size of an option in an answer."""
     texts = [result.name, result.value, result.documentation]
     for synonym in result.synonyms:
         texts += synonym.name, synonym.value

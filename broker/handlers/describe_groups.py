@@ -1,10 +1,10 @@
 """DescribeGroups.
 
-Versions: 0-6 (6 says of a group that is not there that it is not, older ones that it is dead).
-Behaviour: what members have said is told while the group is stable, as in Kafka; before, it is not what the group goes
-by. What they were assigned last is told while the group rebalances, too, as in Kafka, until it rebalances anew before
-the leader has assigned. A consumer group is answered as one that is not there, as in Kafka: ConsumerGroupDescribe has
-those. A group is described once, however often it is named.
+Versions: 0-6 (in 6 a missing group is GROUP_ID_NOT_FOUND, in older ones it is "Dead").
+Behaviour: describes classic groups. As in Kafka, the metadata of members is included only while the group is stable.
+Their last assignments are included during a rebalance as well, unless another one begins before the leader has
+assigned. A consumer group is answered like a missing group, as in Kafka: ConsumerGroupDescribe describes those. A group
+is described once, even if the request names it several times.
 """
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
@@ -26,7 +26,7 @@ async def handle(session: Session, request: DescribeGroupsRequest, version: int)
     """Describe groups."""
     groups = session.broker.groups
     described = []
-    # A group is described once, however often it is named: a few bytes would ask for all of it again.
+    # Each group once: a request of a few bytes must not get the same large description many times.
     for group_id in dict.fromkeys(request.groups):
         await loop()
         code = groups.problem(group_id, is_member=False)
@@ -34,11 +34,11 @@ async def handle(session: Session, request: DescribeGroupsRequest, version: int)
         if code:
             answer = _missing(group_id, code, "")
         elif not isinstance(group, ClassicGroup):
-            is_said = version >= NOT_FOUND_SINCE
-            code = ErrorCode.GROUP_ID_NOT_FOUND if is_said else ErrorCode.NONE
+            has_error = version >= NOT_FOUND_SINCE
+            code = ErrorCode.GROUP_ID_NOT_FOUND if has_error else ErrorCode.NONE
             answer = _missing(group_id, code, DEAD.value)
             why = "not found" if group is None else "is not a classic group"
-            answer.error_message = f"Group {group_id} {why}." if is_said else None
+            answer.error_message = f"Group {group_id} {why}." if has_error else None
         else:
             answer = await _describe(group)
         if request.include_authorized_operations and not answer.error_code:

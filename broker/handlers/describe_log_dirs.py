@@ -1,10 +1,9 @@
 """DescribeLogDirs.
 
 Versions: 0-5.
-Behaviour: one data folder, with the partitions that are asked for and are there; null asks for all. A size is that of
-the partition's `.log` files, in bytes, with those that retention has deleted and links of readers keep on the disk.
-That of a log that the start could not open is -1 where its folder cannot be listed. From version 4 on the disk's size
-and free space are told.
+Behaviour: describes the one data folder with the requested partitions that exist; null means all. A size is the bytes
+of a partition's `.log` files, including deleted ones that links of readers keep on the disk. If the start could not
+open a log and its folder cannot be listed, its size is -1. Version 4 and later have the disk's size and free space.
 """
 
 from collections.abc import Iterator
@@ -30,9 +29,9 @@ _Asked = Iterator[tuple[Topic, list[int]]]
 
 
 async def handle(session: Session, request: DescribeLogDirsRequest, _version: int) -> DescribeLogDirsResponse:
-    """Describe the folder on a reader thread, which may wait for the disk to say how full it is."""
+    """Describe the folder on a reader thread, which may wait for the disk."""
     broker = session.broker
-    # All topics belong to the event loop: a reader thread gets them as they are now.
+    # Copied here: the set of topics belongs to the event loop.
     every_topic = broker.topics.all()
     size = sum(1 + len(asked.partitions) for asked in request.topics or ())
     await reader(LONG if size > MANY else SHORT)
@@ -62,7 +61,7 @@ async def handle(session: Session, request: DescribeLogDirsRequest, _version: in
 
 
 def _asked(broker: Broker, request: DescribeLogDirsRequest, every_topic: tuple[Topic, ...]) -> _Asked:
-    """Yield the topics to describe, each once, and the numbers of their partitions that are there."""
+    """Yield each topic to describe once, with the numbers of the requested partitions that exist."""
     if request.topics is None:
         for topic in every_topic:
             yield topic, list(range(len(topic.partitions)))

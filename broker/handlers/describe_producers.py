@@ -1,11 +1,10 @@
 """DescribeProducers.
 
 Versions: 0.
-Behaviour: the idempotent producers that each partition remembers, with the batch that each sent last; the time is when
-it was appended. There are no transactions yet: no producer has one. A partition that is not there is
-UNKNOWN_TOPIC_OR_PARTITION. An answer has a bound in producers: a partition for which there is no room is
-INVALID_REQUEST.
-Departures from Kafka: the time of a producer is that of the append, not that of its last record; an answer has a bound.
+Behaviour: lists the idempotent producers that each partition remembers, with the last sequence of each and the time of
+its append. Transactions are not built yet, so no producer has one. A missing partition is UNKNOWN_TOPIC_OR_PARTITION.
+The number of producers in an answer is bounded: a partition that does not fit is INVALID_REQUEST.
+Departures from Kafka: a producer's time is that of its last append, not that of its last record. The answer is bounded.
 """
 
 from tidelog.broker.session import Session
@@ -20,7 +19,7 @@ from tidelog.protocol.messages.describe_producers import (
 )
 from tidelog.storage.log import Log
 
-# Of one answer, 40 bytes each, and ten times that in memory; and those that the event loop has time for, 1 us each.
+# The most producers in an answer, 40 bytes each and ten times that in memory; and on the event loop, 1 us each.
 MOST_PRODUCERS = 100_000
 MOST_AT_ONCE = 500
 
@@ -28,7 +27,7 @@ MOST_AT_ONCE = 500
 async def handle(
     session: Session, request: DescribeProducersRequest, _version: int
 ) -> DescribeProducersResponse:
-    """Describe the producers of each partition; on a reader thread where they are many."""
+    """Describe the producers of each partition; on a reader thread if there are many."""
     by_name = session.broker.topics.by_name
     left = MOST_PRODUCERS
     topics = []
@@ -45,7 +44,9 @@ async def handle(
                 continue
             left -= count
             if left < 0:
-                message = f"an answer has {MOST_PRODUCERS} producers at most: ask for less at once"
+                message = (
+                    f"an answer has {MOST_PRODUCERS} producers at most; request fewer partitions at once"
+                )
                 partitions.append(_failed(number, ErrorCode.INVALID_REQUEST, message))
                 continue
             active = _producers(partition.log)

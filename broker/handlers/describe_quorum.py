@@ -1,11 +1,11 @@
 """DescribeQuorum.
 
-Versions: 0-2 (1 tells when a voter was last seen, KIP-836; 2 its directory and listeners, KIP-853).
+Versions: 0-2 (1 has the times when voters were last seen, KIP-836; 2 directory ids and listeners, KIP-853).
 Behaviour: the quorum of `__cluster_metadata` has one voter, this broker, which leads it. Any other partition has no
 quorum: UNKNOWN_TOPIC_OR_PARTITION.
 Departures from Kafka: topics and options are kept in a catalogue, not in a log, so the leader epoch and the offsets
-never change. The voter has no listeners, since no other voter talks to it, and no directory id. A request about
-several partitions, or none, is INVALID_REQUEST; Kafka answers UNKNOWN_TOPIC_OR_PARTITION for each of them.
+never change. The voter has no listeners, because there is no other voter, and no directory id. A request for several
+partitions, or none, is INVALID_REQUEST; Kafka answers UNKNOWN_TOPIC_OR_PARTITION for each of them.
 """
 
 from tidelog.broker.session import Session
@@ -20,7 +20,7 @@ from tidelog.protocol.messages.describe_quorum import (
 )
 from tidelog.protocol.topic_names import CLUSTER_METADATA
 
-# As if the log held one record, at offset 0: the features that ApiVersions tells in epoch 0.
+# As if the log had one record, at offset 0: the features in ApiVersions, which are of epoch 0.
 LEADER_EPOCH = 1
 LOG_END_OFFSET = 1
 NODES_SINCE = 2

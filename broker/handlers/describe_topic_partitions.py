@@ -1,10 +1,9 @@
 """DescribeTopicPartitions.
 
 Versions: 0.
-Behaviour: topics by name, in the order of their names; all of them if none is named. A page has as many partitions as
-are asked for, 2000 at most, and the answer says where the next one begins, be it at a topic that is not there. No topic
-is created. A cursor that is not among the topics asked for, or has a negative partition, is INVALID_REQUEST for each
-topic.
+Behaviour: describes topics in the order of their names; all of them if the request names none. A page has up to the
+requested number of partitions, 2000 at most, and a cursor for the next page, which may be at a missing topic. No topic
+is created. If the cursor is not at a requested topic, or its partition is negative, each topic is INVALID_REQUEST.
 """
 
 from tidelog.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
@@ -25,7 +24,7 @@ from tidelog.protocol.topic_names import is_internal
 
 # Kafka's max.request.partition.size.limit.
 MOST_PARTITIONS = 2000
-# What is described on the event loop, 3 us each.
+# The most topics or partitions that are described on the event loop, 3 us each.
 MOST_AT_ONCE = 250
 
 
@@ -40,7 +39,7 @@ def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
 async def handle(
     session: Session, request: DescribeTopicPartitionsRequest, _version: int
 ) -> DescribeTopicPartitionsResponse:
-    """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
+    """Describe a page of partitions; on a reader thread if there are many topics or partitions."""
     broker = session.broker
     if _is_bad_cursor(request):
         refused = await map_in_chunks(

@@ -1,8 +1,8 @@
 """DescribeUserScramCredentials.
 
 Versions: 0.
-Behaviour: there are no users with passwords. Who asks for all of them is told of none; one that is named is answered
-RESOURCE_NOT_FOUND, one that stands twice DUPLICATE_RESOURCE, as Kafka does.
+Behaviour: there are no users with passwords. A request for all users gets an empty answer. As in Kafka, a named user is
+RESOURCE_NOT_FOUND, and one that appears twice is DUPLICATE_RESOURCE.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from tidelog.protocol.messages.describe_user_scram_credentials import (
 async def handle(
     _session: Session, request: DescribeUserScramCredentialsRequest, _version: int
 ) -> DescribeUserScramCredentialsResponse:
-    """Say of each user that there is no such; on a reader thread where they are many."""
+    """Answer that no user exists; on a reader thread if there are many."""
     users = request.users or []
     await (anywhere() if len(users) <= MANY else reader(LONG))
     times = Counter(user.name for user in users)
@@ -32,9 +32,9 @@ async def handle(
 
 def _result(named: tuple[str, int]) -> DescribeUserScramCredentialsResult:
     name, times = named
-    code, message = ErrorCode.RESOURCE_NOT_FOUND, "there is no such user: nobody is asked for a password here"
+    code, message = ErrorCode.RESOURCE_NOT_FOUND, "there is no such user: this broker has no passwords"
     if times > 1:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, "the user stands twice in the request"
+        code, message = ErrorCode.DUPLICATE_RESOURCE, "the user appears twice in the request"
     return DescribeUserScramCredentialsResult(
         user=name, error_code=code, error_message=message, credential_infos=[]
     )

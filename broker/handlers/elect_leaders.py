@@ -1,8 +1,8 @@
 """ElectLeaders.
 
 Versions: 0-2.
-Behaviour: this node leads every partition, and there is no other: ELECTION_NOT_NEEDED, of both types of election. Where
-all partitions are asked about, those that need no election are left out, as in Kafka: the answer is empty.
+Behaviour: the only node leads every partition, so both types of election are ELECTION_NOT_NEEDED. A request for all
+partitions gets an empty answer: as in Kafka, it leaves out partitions that need no election.
 """
 
 from tidelog.broker.session import Session
@@ -20,10 +20,10 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def handle(session: Session, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
-    """Say of each partition that it has its leader; on a reader thread where they are many."""
+    """Answer that each partition has its leader; on a reader thread if there are many."""
     by_name = session.broker.topics.by_name
     if request.election_type not in (PREFERRED, UNCLEAN):
-        # Version 0 has no such field, and so no such fault.
+        # Version 0 has no field for the error.
         code = ErrorCode.INVALID_REQUEST if version else ErrorCode.NONE
         return ElectLeadersResponse(error_code=code, replica_election_results=[])
     results = []
@@ -40,7 +40,7 @@ async def handle(session: Session, request: ElectLeadersRequest, version: int) -
 
 def _result(topic: Topic | None, number: int) -> PartitionResult:
     if topic is None or topic.partition(number) is None:
-        # The answer names the topic once: a message that names it for each partition multiplies the request.
+        # Without the topic's name, which would make the answer many times larger than the request.
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
     else:
         code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

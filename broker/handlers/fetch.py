@@ -1,24 +1,22 @@
 """Fetch.
 
 Versions: 0-18 (13 and later name topics by id).
-Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch
-is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
-they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
-response is always whole, however large. Records beyond 64 KiB are read while the client takes its answer. What is
-not in memory is read by a reader thread, so a consumer of old records does not hold up the producers; so is what takes
-long to find. What was not looked at when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients ask again. A
-topic that is kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd
-leaves as it is.
-Below version 4 records leave in the format that clients of that version know, v0 or v1: what is newer is converted, on
-a reader thread, 1 MiB at most for an answer. Such clients may name their partitions in the same order each time, so
-another comes first as they read on. zstd, which these formats do not have, is refused.
-Of a partition that is named again the last entry counts, and there is one answer, as in Kafka, whose requests are maps.
-Sessions (KIP-227, version 7 and later) are those of `fetch_sessions`: each request in one becomes a list of partitions
-to look at, and what was found an answer that holds only what is new.
-Departures from Kafka: a session is bounded in bytes too, and in partitions, beyond which it ends and its client goes on
-with full fetches; nobody is a follower, whose sessions would go before others. Transactions are not built yet: of a log
-that Kafka wrote, `read_committed` gives the records of aborted and open transactions, too, and lists none as aborted.
-The import and the start of the broker warn of such a log.
+Behaviour: answers at once if there are `min_bytes`, an error, or nothing to wait for. Otherwise the fetch waits until
+its partitions have grown by the missing bytes, or for `max_wait_ms`. Records leave as they are in the log: a fetch into
+the middle of a batch gets the whole batch, and the first batch of a response is always complete, whatever its size.
+Beyond 64 KiB, records are read while the client receives the answer. Records that are not in memory, or that take long
+to find, are read by a reader thread, so a consumer of old records does not delay producers. If the broker stops, the
+partitions left get NOT_LEADER_OR_FOLLOWER, and clients retry. A topic with `compression.type=zstd` is refused below
+version 10, whose clients do not know the codec; batches that producers sent as zstd to other topics leave as they are.
+Below version 4, records leave in the format of that version, v0 or v1. Newer formats are converted on a reader thread,
+1 MiB at most for an answer. Such clients may list their partitions in the same order each time, so each answer begins
+with another partition. zstd, which these formats do not have, is refused. If a partition appears several times, the
+last entry counts and gets the one answer, as in Kafka. Sessions (KIP-227, version 7 and later) are in `fetch_sessions`:
+a request in a session becomes a list of partitions to look at, and the answer has only partitions with changes.
+Departures from Kafka: sessions are also bounded in bytes and in partitions; beyond that a session ends, and its client
+goes on with full fetches. There are no followers, whose sessions would have priority. Transactions are not built yet:
+from a log that Kafka wrote, `read_committed` also returns the records of aborted and open transactions, and lists none
+as aborted. The import and the start of the broker warn of such a log.
 """
 
 from collections.abc import Iterator
@@ -70,29 +68,28 @@ from tidelog.storage.log import READ_COMMITTED
 
 T = TypeVar("T")
 
-# After that time a fetch that has something to answer converts no more: to come to where another partition is read on,
-# up to max.decompressed.bytes may have to be stepped over.
+# After this time a fetch with some records converts no more. To find the next offset of a partition, it may have to
+# decompress up to max.decompressed.bytes.
 CONVERTS_S = 1.0
 
-IDS_SINCE = 13  # the version from which topics are named by id
-BATCHES_SINCE = 4  # the version from which a consumer knows batches
-V1_SINCE = 2  # the version from which it knows messages with timestamps
-CONVERTED_BYTES_MAX = (
-    1 << 20
-)  # what is converted for one answer, or one entry: it is held until the answer has left
-# What a fetch that converts holds meanwhile, about: that, as much again where it grew, and pieces of the log.
+IDS_SINCE = 13  # the first version that names topics by id
+BATCHES_SINCE = 4  # the first version whose clients know record batches
+V1_SINCE = 2  # the first version whose clients know messages with timestamps
+# The most bytes converted for one answer, or one entry. They are held until the answer has left.
+CONVERTED_BYTES_MAX = 1 << 20
+# The approximate memory of a fetch while it converts: these bytes, as much again as they grow, and pieces of the log.
 CONVERTING_BYTES = 3 << 20
-ZSTD_SINCE = 10  # the version from which a consumer may know that codec
+ZSTD_SINCE = 10  # the first version whose clients may know the codec
 EMPTY = b""
 NO_ERROR = int(ErrorCode.NONE)
-# Partitions, 2 to 4 us each, and some tenths of a millisecond at most, that are looked through in one step.
+# The number of partitions in one step, usually 2 to 4 us each, some tenths of a millisecond at most.
 STEP_PARTITIONS = 8
-# What a parked fetch holds for each.
+# The approximate memory of each partition of a parked fetch.
 WANTED_BYTES = 512
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
-    """Drop from a request what no answer depends on: it may be kept for long, while the fetch waits."""
+    """Drop the parts of a request that are not needed. The rest may be kept for long, while the fetch waits."""
     request.rack_id, request.cluster_id = "", None
     if request.session_epoch <= FIRST_EPOCH:
         request.forgotten_topics_data = []
@@ -121,7 +118,7 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
             return FetchResponse(error_code=found, responses=[])
         asked = found
     elif version < BATCHES_SINCE:
-        _turn(request)
+        _rotate(request)
     fetch = _Fetch(broker, request, version, asked)
     is_looked_at = fetch.looks_at_once()
     if is_looked_at and fetch.is_enough and fetch.is_in_memory():
@@ -130,19 +127,19 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
 
 
 async def _answer(fetch: "_Fetch", is_looked_at: bool) -> FetchResponse:
-    """Look at all partitions unless that is done; answer what they have, or wait for more and answer that."""
+    """Look at all partitions, unless that is done. Answer, or wait for more records and then answer."""
     while not is_looked_at:
         await fetch.look()
         if fetch.is_enough:
             break
         await loop()
-        is_looked_at = not fetch.has_more  # since: a waiter would not be told of that
+        is_looked_at = not fetch.has_more  # A waiter would not notice records that came while it looked.
         if not is_looked_at:
             fetch = fetch.again()
     if fetch.is_enough:
         return await fetch.load()
     await fetch.park()
-    # What there is then is read when the answers before it have left.
+    # Records are read only when all earlier answers have left.
     await next_to_answer()
     if fetch.has_no_news:
         return await maybe_await(fetch.answer())
@@ -154,7 +151,7 @@ async def _answer(fetch: "_Fetch", is_looked_at: bool) -> FetchResponse:
 def _in_session(
     session: Session, request: FetchRequest, version: int
 ) -> InSession | Opening | ErrorCode | None:
-    """Return what a request asks of a session: None where that was to close it."""
+    """Return the request's part in a session; None if it has only closed one."""
     sessions = session.broker.fetch_sessions
     by_id = version >= IDS_SINCE
     if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
@@ -168,39 +165,39 @@ def _in_session(
     return InSession(sessions, resumed)
 
 
-def _turn(request: FetchRequest) -> None:
-    """Begin with any partition of any topic: where the first always have more to give, the others come too.
+def _rotate(request: FetchRequest) -> None:
+    """Rotate the topics and partitions, so that the first ones do not always use up the bytes of the answer.
 
-    Which it is depends on how far the reader has come, as by chance, so that the same request has the same answer.
+    The rotation is a hash of the offsets, so it changes as the reader advances, and equal requests get equal answers.
     """
-    come = sum(want.fetch_offset for topic in request.topics for want in topic.partitions)
-    chance = crc32(b"%d" % come)
-    request.topics = _turned(request.topics, chance)
+    offsets = sum(want.fetch_offset for topic in request.topics for want in topic.partitions)
+    rotation = crc32(b"%d" % offsets)
+    request.topics = _rotated(request.topics, rotation)
     for topic in request.topics:
-        topic.partitions = _turned(topic.partitions, chance // (len(request.topics) or 1))
+        topic.partitions = _rotated(topic.partitions, rotation // (len(request.topics) or 1))
 
 
-def _turned(items: list[T], chance: int) -> list[T]:
-    start = chance % (len(items) or 1)
+def _rotated(items: list[T], rotation: int) -> list[T]:
+    start = rotation % (len(items) or 1)
     return items[start:] + items[:start]
 
 
 class _Converting:
-    """The conversions for one fetch. The reader thread of the lane LONG."""
+    """The conversions for one fetch, on the reader thread of the lane LONG."""
 
     def __init__(self, held: MemoryInUse) -> None:
-        """Begin; `held` counts what is held meanwhile."""
+        """Start the clock. `held` counts the memory until `end`."""
         self._held = held
         self._holds_bytes = 0
         self._ends_s = monotonic() + CONVERTS_S
 
     @property
     def is_time_over(self) -> bool:
-        """Whether a fetch that has something to answer is to convert no more."""
+        """Whether a fetch with some records should convert no more."""
         return monotonic() > self._ends_s
 
     async def run(self, steps: Iterator[bytearray | FileSlice]) -> bytearray | FileSlice:
-        """Return the records that the steps make; where the broker stops, those made by then, if any."""
+        """Return the converted records. If the broker stops, return those made by then, or raise if there are none."""
         if not self._holds_bytes:
             self._holds_bytes = CONVERTING_BYTES
             self._held.total_bytes += CONVERTING_BYTES
@@ -220,14 +217,15 @@ class _Converting:
         return records
 
     def end(self) -> None:
-        """Hold nothing any more."""
+        """Release the memory."""
         self._held.total_bytes -= self._holds_bytes
 
 
 class _Fetch:
-    """One pass over the partitions of a fetch: what it found, which makes its response.
+    """One pass over the partitions of a fetch, and its results.
 
-    What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
+    The results are slices of files. `load` reads them, unless they have many bytes: then they are read while they are
+    sent.
     """
 
     __slots__ = (
@@ -245,7 +243,7 @@ class _Fetch:
     def __init__(
         self, broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None = None
     ) -> None:
-        """Begin a pass; `asked` says what is looked at in a session, and what becomes of it. Event loop."""
+        """Begin a pass. `asked` is the request's part in a session. Event loop."""
         if asked is not None:
             asked.wanted(request)
         self._broker = broker
@@ -256,7 +254,7 @@ class _Fetch:
         if version < BATCHES_SINCE:
             self._left_bytes = min(self._left_bytes, CONVERTED_BYTES_MAX)
         self._topics: list[FetchableTopicResponse] = []
-        # Of each partition that was read: the end of what could be, before it was, and the answer for it.
+        # For each partition read: the end of its readable records before the read, and its answer.
         self._pieces: list[tuple[Partition, int, PartitionData]] = []
         self._size_bytes = 0
         self._failed = False
@@ -266,7 +264,7 @@ class _Fetch:
         return _Fetch(self._broker, self._request, self._version, self._asked)
 
     def looks_at_once(self) -> bool:
-        """Look at one partition at most, if that takes neither the disk nor long; tell whether it was done."""
+        """Look at the partition of a request that has one at most; return false if that takes long, or the disk."""
         topics = self._request.topics
         if len(topics) != 1 or len(topics[0].partitions) != 1 or self._version < BATCHES_SINCE:
             return not topics
@@ -314,7 +312,7 @@ class _Fetch:
             )
 
     def _look_at(self, topic: Topic | None, want: FetchPartition, lane: Lane) -> PartitionData:
-        """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
+        """Look at one partition. Raise NotInMemory or TakesLong if it cannot be done in this lane."""
         version = self._version
         partition = topic.partition(want.partition) if topic else None
         if partition is None or topic is None:
@@ -342,7 +340,7 @@ class _Fetch:
             if epoch < 0:
                 return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
             if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
-                # KIP-595: what the reader last saw is not in this log; it must cut back to here.
+                # KIP-595: the records that the reader last saw are not in this log. It must truncate to this offset.
                 answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self._failed = True
                 return answer
@@ -358,22 +356,22 @@ class _Fetch:
         if length:
             answer.records = records
             self._size_bytes += length
-            # Below 0 where the first batch is larger than all that was asked for.
+            # Negative if the first batch is larger than the whole limit.
             self._left_bytes = left_bytes - length
         self._pieces.append((partition, end, answer))
         return answer
 
     def _was_read(self, answer: PartitionData, offset: int) -> bool:
-        """Whether the last partition has records from an offset on, though the limits may leave out all of them.
+        """Whether the last partition has records from an offset on, even if the limits leave out all of them.
 
-        Converted, they may be fewer bytes: an older format can hold a part of a batch.
+        After conversion some may fit, because an older format can contain a part of a batch.
         """
         return bool(self._pieces) and self._pieces[-1][2] is answer and offset < self._pieces[-1][1]
 
     async def _convert(
         self, answer: PartitionData, want: FetchPartition, converting: "_Converting"
     ) -> PartitionData:
-        """Put the records of the last partition into its answer in an older format."""
+        """Convert the records of the last partition to an older format."""
         log, length = self._pieces[-1][0].log, len(answer.records or EMPTY)
         answer.records = EMPTY
         self._size_bytes -= length
@@ -406,7 +404,7 @@ class _Fetch:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is something to answer, or nothing to wait for."""
+        """Whether the fetch can be answered: it has `min_bytes`, an error, or nothing to wait for."""
         request, asked = self._request, self._asked
         return (
             self._size_bytes >= request.min_bytes
@@ -417,7 +415,7 @@ class _Fetch:
 
     @property
     def has_no_news(self) -> bool:
-        """Whether this is a request in a session none of whose partitions has anything new."""
+        """Whether this is a request in a session, and none of its partitions has news."""
         return self._asked is not None and not self._asked.news
 
     @property
@@ -429,13 +427,13 @@ class _Fetch:
         )
 
     def park(self) -> FetchWaiter:
-        """Wait for more than was found; what was found is let go of."""
+        """Drop the results and wait for more records."""
         request, asked = self._request, self._asked
         places = [partition.waiters for partition, _, _ in self._pieces]
         self._pieces, self._topics = [], []
         weight_bytes = PARKED_WEIGHT_BYTES
         if len(places) > 1:
-            # The largest leaves room for another request: a connection that takes none does not see its client leave.
+            # Bounded, so the connection still reads requests: otherwise it would not notice that its client leaves.
             weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
         size = 0 if asked is None else asked.size
         missing_bytes = request.min_bytes - self._size_bytes
@@ -446,7 +444,7 @@ class _Fetch:
         return waiter
 
     def is_in_memory(self) -> bool:
-        """Read the bytes of the slices, unless they are many; tell whether none of them has to come from the disk."""
+        """Read the slices, unless they have many bytes; return false if one of them is not in memory."""
         if self._size_bytes <= AT_ONCE_BYTES:
             for _, _, answer in self._pieces:
                 records = answer.records
@@ -458,7 +456,7 @@ class _Fetch:
         return True
 
     async def load(self) -> FetchResponse:
-        """Return the response with the bytes of its slices; what is not in memory is read by a reader thread."""
+        """Read the slices, on a reader thread if they are not in memory; return the response."""
         is_cold = True
         with suppress(Stopping):
             if await anywhere() is LOOP:
@@ -481,7 +479,7 @@ class _Fetch:
                         answer.records, answer.error_code = EMPTY, error_code(error)
 
     def answer(self) -> FetchResponse | Coro[FetchResponse]:
-        """Return the response, once its bytes are in memory. Event loop."""
+        """Return the response, after `load` or `is_in_memory`. Event loop."""
         if self._asked is not None:
             return self._asked.answer(self._topics)
         return FetchResponse(responses=self._topics)

@@ -1,8 +1,8 @@
 """FindCoordinator.
 
 Versions: 0-6 (4 and later ask for several keys at once, KIP-699).
-Behaviour: this broker looks after every group.
-Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Neither are transactions: a request for
+Behaviour: this broker coordinates every group.
+Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Transactions are not built either: a request for
 their coordinator gets CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the broker logs it. With this code
 every client gives up, and shows the message if it can. With INVALID_REQUEST librdkafka retries for 121 seconds; with
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users see, and after how long:
@@ -40,7 +40,7 @@ SEVERAL_SINCE = 4
 def handle(
     session: Session, request: FindCoordinatorRequest, version: int
 ) -> FindCoordinatorResponse | Coro[FindCoordinatorResponse]:
-    """Say who looks after groups."""
+    """Answer that this broker coordinates groups."""
     if request.key_type == TRANSACTION:
         lines.log(_log, logging.WARNING, session.address, NO_TRANSACTIONS + " peer=%s", session.peer)
     if version >= SEVERAL_SINCE:
@@ -64,7 +64,7 @@ def _find(session: Session, key: str, key_type: int) -> Coordinator:
     if key_type == TRANSACTION:
         return _refusal(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     if key_type != GROUP:
-        message = f"key type {key_type}: only groups (0) have a coordinator here"
+        message = f"key type {key_type}: only groups (0) have a coordinator"
         return _refusal(key, ErrorCode.INVALID_REQUEST, message)
     host, port = session.advertised
     return Coordinator(

@@ -1,8 +1,8 @@
 """Heartbeat.
 
 Versions: 0-4 (3: static members, KIP-345).
-Behaviour: keeps a member in its group for its session timeout, and tells it when to join anew. While groups are loaded
-every member is taken to be one, as in Kafka.
+Behaviour: extends a member's session by its session timeout, and tells it when to rejoin. While groups are loaded,
+every heartbeat succeeds, as in Kafka.
 """
 
 from tidelog.broker.session import Session

@@ -1,21 +1,21 @@
 """IncrementalAlterConfigs.
 
 Versions: 0-1.
-Behaviour: options of topics and of the broker are set, deleted, appended to or subtracted from, all of a resource or
-none. A change is durable when the answer leaves, and holds for what comes after it; the log names it. Of the broker
-what is a topic's default can be changed, a few others that docs/config.md marks, and what Kafka lets be changed and
-does nothing here (threads, throttles), which is kept and described; any other is INVALID_REQUEST. A broker
-without a name stands for all brokers; what is set for one by its id goes before that. To delete what is not set
-changes nothing and is no error, whatever its name, as in Kafka; the command `tidelog` refuses what could not be set.
-Departures from Kafka: an operation that there is not is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners stay as
-they are while the broker runs. An internal topic keeps `cleanup.policy=compact`. Names that nobody knows are refused,
-which Kafka keeps for a broker. There are no options of loggers, client metrics and groups.
+Behaviour: sets and deletes options of topics and of the broker, and appends to and subtracts from lists. All changes of
+a resource succeed, or none. When the answer leaves, they are durable and in effect, and the broker logs them. These
+options of the broker can be changed: the defaults of topics, a few others that docs/config.md marks, and those that
+Kafka can change and that have no effect here (threads, throttles), which are kept and described. Any other is
+INVALID_REQUEST. A broker with an empty name stands for all brokers; an option that is set for a broker by its id takes
+precedence. Deleting an option that is not set is no error, whatever its name, as in Kafka; the `tidelog` command
+refuses unknown names.
+Departures from Kafka: an unknown operation is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners cannot be changed
+while the broker runs. An internal topic keeps `cleanup.policy=compact`. Unknown options are refused; Kafka keeps those
+of a broker. Loggers, client metrics and groups have no options.
 """
 
 from tidelog.broker.codes import Refused
 from tidelog.broker.config_changes import ItemsOf, Options, change
 from tidelog.broker.session import Session
-from tidelog.broker.work import Coro
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -28,20 +28,16 @@ from tidelog.protocol.messages.incremental_alter_configs import (
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def handle(
+async def handle(
     session: Session, request: IncrementalAlterConfigsRequest, _version: int
-) -> Coro[IncrementalAlterConfigsResponse]:
+) -> IncrementalAlterConfigsResponse:
     """Change the resources on the maintenance thread."""
-    return change(
-        session.broker, session, request.resources, _settle, request.validate_only, _result, _respond
-    )
-
-
-def _respond(results: list[AlterConfigsResourceResponse]) -> IncrementalAlterConfigsResponse:
+    resources, validate_only = request.resources, request.validate_only
+    results = await change(session.broker, session, resources, _new_options, validate_only, _result)
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def _settle(configs: list[AlterableConfig], own: Options, items_of: ItemsOf) -> Options:
+def _new_options(configs: list[AlterableConfig], own: Options, items_of: ItemsOf) -> Options:
     for config in configs:
         name, operation, value = config.name, config.config_operation, config.value
         if operation not in (SET, DELETE, APPEND, SUBTRACT):

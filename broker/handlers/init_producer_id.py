@@ -1,11 +1,11 @@
 """InitProducerId.
 
 Versions: 0-5.
-Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for
-a new epoch (KIP-360): without a transaction there is nothing that its old epoch could fence. Where no id can be
-reserved (a full disk, say) the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: clients of any age try again.
-Departures from Kafka: transactions are not built yet. Clients learn that from FindCoordinator; one that asks here all
-the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which every client gives up, and a line in the log.
+Behaviour: an idempotent producer gets a new, unique id and epoch 0. So does a producer that requests a new epoch
+(KIP-360): without transactions, its old epoch has nothing to fence. If no id can be reserved, on a full disk for
+example, the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and all clients retry.
+Departures from Kafka: transactions are not built yet. Clients learn that from FindCoordinator. A request here with a
+transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, so that every client gives up, and a line in the log.
 """
 
 import logging
@@ -26,7 +26,7 @@ def handle(session: Session, request: InitProducerIdRequest, _version: int) -> I
         template = NO_TRANSACTIONS + " peer=%s transactional_id=%r"
         values = session.peer, request.transactional_id
         lines.log(_log, logging.WARNING, session.address, template, *values)
-        # Clients give up at INVALID_REQUEST too, but librdkafka asks again until it times out.
+        # With INVALID_REQUEST librdkafka would retry until it times out.
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return session.broker.producer_ids.give(_answer)

@@ -1,21 +1,20 @@
 """JoinGroup.
 
 Versions: 0-9.
-Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over. From version 4
-on who has no member id is given one, and joins with it (KIP-394); from 5 on members may be static (KIP-345); from 9
-on a leader that comes back need not assign anew (KIP-814).
-Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
-whom there is no room is answered GROUP_MAX_SIZE_REACHED, one that joins again with more to say
-COORDINATOR_NOT_AVAILABLE: it stays a member, and tries again. More than 100 protocols are answered
-INCONSISTENT_GROUP_PROTOCOL. One that says more than can be stored with what the others say, 768 KiB in all, is
-answered UNKNOWN_SERVER_ERROR and does not join, where Kafka answers so whoever waits for an assignment. Who joins
-again while an earlier join of its waits gets that one answered with REBALANCE_IN_PROGRESS, where Kafka leaves it
-without an answer. A join that is refused leaves an empty consumer group what it is, where Kafka makes it a classic one
-first.
+Behaviour: answers when all members have joined, or after the longest of their rebalance timeouts. From version 4 on a
+client without a member id gets one first, and joins with it (KIP-394). From 5 on members may be static (KIP-345). From
+9 on a leader that comes back need not assign again (KIP-814).
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A new member
+that does not fit gets GROUP_MAX_SIZE_REACHED. A member that rejoins with larger metadata that does not fit gets
+COORDINATOR_NOT_AVAILABLE: it stays a member, and retries. More than 100 protocols are INCONSISTENT_GROUP_PROTOCOL. The
+metadata of all members may have 768 KiB; a member that exceeds this gets UNKNOWN_SERVER_ERROR and does not join, while
+Kafka gives this code to all members that wait for an assignment. If a member joins again while an earlier join waits,
+the earlier one gets REBALANCE_IN_PROGRESS; Kafka never answers it. A refused join leaves an empty consumer group as it
+is; Kafka first turns it into a classic one.
 """
 
 from tidelog.broker.groups.classic_member import ClassicMember, Joining, refused_join
-from tidelog.broker.groups.coordinator import gives_way
+from tidelog.broker.groups.coordinator import is_vacant
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.session import Session
 from tidelog.broker.work import truncate
@@ -26,16 +25,16 @@ REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
 PROTOCOL_MAY_BE_NULL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
-# A member's id begins with what its client or its instance is called; no string has more than 32,767 bytes.
+# A member id begins with the client id or the instance id, and a string has 32,767 bytes at most.
 MOST_CLIENT_ID = 1000
 MOST_INSTANCE_ID_BYTES = 32_767 - 37
-# Clients have one for each assignor that they know. All are looked at in one turn of the event loop, and those of all
-# members when a group has joined.
+# Clients send one protocol for each of their assignors. One turn of the event loop processes all protocols of a member,
+# and those of all members when a group has joined.
 MOST_PROTOCOLS = 100
 
 
 def without_excess(request: JoinGroupRequest, _version: int) -> JoinGroupRequest:
-    """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
+    """Drop protocols beyond the limit on the thread that decodes the request: a reader thread if it is large."""
     truncate(request.protocols, MOST_PROTOCOLS + 1)
     return request
 
@@ -49,12 +48,12 @@ async def handle(session: Session, request: JoinGroupRequest, version: int) -> J
         await groups.create_log(session)
         code = _problem(session, request, joining)
     if code:
-        # A member that is not to come back has no id any more.
+        # As in Kafka, a member for which the group has no room loses its id.
         response = refused_join("" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id, code)
     else:
         group = groups.group_to_join(request.group_id, joining.client_host)
         joined = group.join(joining)
-        del request, joining  # They may be large, and the member may wait for long.
+        del request, joining  # They may be large, and the member may wait long.
         try:
             response = await joined
         finally:
@@ -65,7 +64,7 @@ async def handle(session: Session, request: JoinGroupRequest, version: int) -> J
 
 
 def _problem(session: Session, request: JoinGroupRequest, joining: Joining) -> ErrorCode:
-    """Return why a member may not even try to join."""
+    """Return why a join is refused before it reaches the group."""
     group = session.broker.groups.group(request.group_id)
     return _request_problem(session, request, group) or _room_problem(session, request, group, joining)
 
@@ -81,9 +80,9 @@ def _request_problem(session: Session, request: JoinGroupRequest, group: Group |
         return ErrorCode.INVALID_REQUEST
     if len(request.protocols) > MOST_PROTOCOLS:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if not gives_way(group):
+    if not is_vacant(group):
         return ErrorCode.NONE
-    # A member that could not begin a classic group does not make one of a consumer group.
+    # The member would be the first of a new classic group. If it cannot be, a vacant consumer group stays as it is.
     if request.member_id:
         return ErrorCode.UNKNOWN_MEMBER_ID
     can_begin = request.protocol_type and request.protocols
@@ -93,7 +92,7 @@ def _request_problem(session: Session, request: JoinGroupRequest, group: Group |
 def _room_problem(
     session: Session, request: JoinGroupRequest, group: Group | None, joining: Joining
 ) -> ErrorCode:
-    """Return why there is no memory for a member; one that is there already stays, and asks again."""
+    """Return why a member does not fit into memory. A known member gets a code on which it retries."""
     groups = session.broker.groups
     member = None if group is None else group.member(request.member_id, request.group_instance_id)
     member_id = request.member_id or request.group_instance_id or joining.client_id
@@ -109,7 +108,7 @@ def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joini
     has_timeout = version >= REBALANCE_TIMEOUT_SINCE
     protocols: dict[str, bytes] = {}
     for each in request.protocols:
-        protocols.setdefault(each.name, each.metadata)  # of a name that is given twice the first counts
+        protocols.setdefault(each.name, each.metadata)  # The first of two with the same name counts.
     return Joining(
         member_id=request.member_id,
         instance_id=request.group_instance_id,

@@ -1,11 +1,11 @@
 """LeaveGroup.
 
 Versions: 0-5 (3 and later name several members, by their ids or by their instances', KIP-345).
-Behaviour: the others are told by their next heartbeat to join anew. Answered when what has become of the group is on
-disk. Of a classic group in which others stay that is so with their next assignment: after a crash before that, who has
-left is a member again until its session ends, as in Kafka.
-Departures from Kafka: on disk, not in the page cache. More than 10,000 members that are to go are answered
-INVALID_REQUEST.
+Behaviour: removes members; the others are told to rejoin by their next heartbeats. The answer leaves when the stored
+changes are on disk. A classic group with remaining members is stored with their next assignment. After a crash before
+that, a member that has left is a member again until its session expires, as in Kafka.
+Departures from Kafka: the answer waits for the disk, not only for the page cache. More than 10,000 members in a request
+are INVALID_REQUEST.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
@@ -15,12 +15,12 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 SEVERAL_SINCE = 3
-# All of them go in one turn of the event loop.
+# One turn of the event loop removes all of them.
 MOST_LEAVING = 10_000
 
 
 def without_excess(request: LeaveGroupRequest, _version: int) -> LeaveGroupRequest:
-    """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
+    """Drop members beyond the limit on the thread that decodes the request: a reader thread if it is large."""
     truncate(request.members, MOST_LEAVING + 1)
     return request
 

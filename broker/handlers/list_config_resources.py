@@ -1,9 +1,10 @@
 """ListConfigResources.
 
 Versions: 0-1.
-Behaviour: what has options: topics and this broker. Loggers, client metrics and groups have none here: of those types
-there are no resources. Version 0 asks for client metrics only. A type that there is not is UNSUPPORTED_VERSION.
-Departures from Kafka: the broker's loggers are not listed: they have no options here.
+Behaviour: lists the resources that have options: topics and this broker. Loggers, client metrics and groups have none
+here, so no resource of these types is listed. Version 0 is for client metrics only. An unknown type is
+UNSUPPORTED_VERSION.
+Departures from Kafka: the broker's loggers are not listed, because they have no options here.
 """
 
 from tidelog.broker.session import Session
@@ -21,7 +22,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 async def handle(
     session: Session, request: ListConfigResourcesRequest, version: int
 ) -> ListConfigResourcesResponse:
-    """List the resources; on a reader thread where they are many."""
+    """List the resources; on a reader thread if there are many."""
     known = {TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP} if version else {CLIENT_METRICS}
     types = set(request.resource_types) or known
     if not types <= known:

@@ -1,14 +1,14 @@
 """ListGroups.
 
 Versions: 0-5 (4: by state, KIP-518; 5: by type, KIP-848).
-Behaviour: all groups, or those in one of the states and of one of the types that are asked for, in any case of letters.
+Behaviour: lists all groups, or those with a requested state and type. Upper and lower case are the same.
 """
 
 from tidelog.broker.session import Session
 from tidelog.broker.work import loop
 from tidelog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-ANY_GROUP = "-"  # which groups there are is no matter of one of them
+ANY_GROUP = "-"  # a valid group id, to check the state of the coordinator
 
 
 async def handle(session: Session, request: ListGroupsRequest, _version: int) -> ListGroupsResponse:

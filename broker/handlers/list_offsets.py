@@ -1,16 +1,14 @@
 """ListOffsets.
 
-Versions: 0-11 (0 is the old question, "which segments start before this time?").
-Behaviour: a timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are
-questions of their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4
-(v8) the start of what is local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the
-start of what is to be: there is no tier here, so -4 is the start, and -5 and -6 answer offset -1. Nothing
-found is offset -1 and timestamp -1, without an error. A topic whose format is v0 has no timestamps: questions about
-them are refused with UNSUPPORTED_FOR_MESSAGE_FORMAT, unless its `lookup.clock` is `append`. A partition that is asked
-for twice in a topic is answered once, with INVALID_REQUEST. What was not looked up when the broker stops is answered
-NOT_LEADER_OR_FOLLOWER, and clients ask again.
-Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered
-exactly.
+Versions: 0-11 (0 asks which segments start before a time).
+Behaviour: a timestamp of 0 or more asks for the first record at or after that time, exactly. Negative ones have special
+meanings: -1 is the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4 (v8) the start of the
+local log, -5 (v9) the end of the tiered log, and -6 (v11) the start of the log that is not yet tiered. There is no
+tiered storage here, so -4 is the start, and -5 and -6 get offset -1. If no record is found, offset and timestamp are
+-1, without an error. Format v0 has no timestamps: a search by time in such a topic is refused with
+UNSUPPORTED_FOR_MESSAGE_FORMAT, unless its `lookup.clock` is `append`. A partition that appears twice in a topic gets
+one answer, INVALID_REQUEST. If the broker stops, the partitions left get NOT_LEADER_OR_FOLLOWER, and clients retry.
+Departures from Kafka: where Kafka wrongly finds no record (pinned log start, empty batches), the answer is exact.
 """
 
 from collections import Counter
@@ -48,7 +46,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 NO_ERROR = int(ErrorCode.NONE)
 # Topic, partition, leader epoch, timestamp, most offsets.
 _Question = tuple[str, int, int, int, int]
-# The version that brought each question.
+# The first version with each special timestamp.
 _SINCE = {
     LATEST: 0,
     EARLIEST: 0,
@@ -62,7 +60,7 @@ _SINCE = {
 def handle(
     session: Session, request: ListOffsetsRequest, version: int
 ) -> ListOffsetsResponse | Coro[ListOffsetsResponse]:
-    """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
+    """Answer every partition; on a reader thread if that takes long or has to wait for the disk."""
     topics = request.topics
     if len(topics) == 1 and len(topics[0].partitions) == 1:
         asked, want = topics[0], topics[0].partitions[0]
@@ -79,7 +77,7 @@ def handle(
 
 
 async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-    """Answer any number of partitions, in steps; what is asked again is looked up once."""
+    """Answer any number of partitions, in steps. Duplicate questions are looked up once."""
     by_name = broker.topics.by_name
     topics = []
     known: dict[_Question, ListOffsetsPartitionResponse] = {}
@@ -93,7 +91,7 @@ async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) ->
             times = None
         answers = []
         with suppress(Stopping):
-            await anywhere()  # It may have no partitions, as may all the others.
+            await anywhere()  # There may be many topics without partitions.
         for index, want in wanted.items():
             if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
@@ -116,7 +114,7 @@ async def _respond(broker: Broker, request: ListOffsetsRequest, version: int) ->
 def _answer(
     topic: Topic | None, want: ListOffsetsPartition, isolation_level: int, version: int, lane: Lane
 ) -> ListOffsetsPartitionResponse:
-    """Answer for one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
+    """Answer one partition. Raise NotInMemory or TakesLong if it cannot be done in this lane."""
     index, timestamp = want.partition_index, want.timestamp
     partition = topic.partition(index) if topic else None
     if partition is None:

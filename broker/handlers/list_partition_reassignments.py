@@ -1,7 +1,7 @@
 """ListPartitionReassignments.
 
 Versions: 0.
-Behaviour: there is one node, so no partition is ever under way to another: the answer is empty.
+Behaviour: there is one node, so no partition is ever being reassigned: the answer is empty.
 """
 
 from tidelog.broker.session import Session
@@ -15,5 +15,5 @@ from tidelog.protocol.messages.list_partition_reassignments import (
 def handle(
     _session: Session, _request: ListPartitionReassignmentsRequest, _version: int
 ) -> ListPartitionReassignmentsResponse:
-    """Say that nothing is under way."""
+    """Answer that there are none."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

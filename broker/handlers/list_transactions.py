@@ -1,9 +1,9 @@
 """ListTransactions.
 
 Versions: 0-2.
-Behaviour: transactions are not built yet, so there are none to list. States that Kafka does not know are named in the
-answer.
-Departures from Kafka: a pattern that is no regular expression matches nothing, as any other.
+Behaviour: transactions are not built yet, so the list is empty. The answer names the requested states that Kafka does
+not know.
+Departures from Kafka: an invalid regular expression is no error.
 """
 
 from tidelog.broker.session import Session
@@ -28,7 +28,7 @@ STATES = frozenset(
 async def handle(
     _session: Session, request: ListTransactionsRequest, _version: int
 ) -> ListTransactionsResponse:
-    """Say that there are none; on a reader thread where many states are asked for."""
+    """Answer that there are none; on a reader thread if the request has many states."""
     states = request.state_filters
     found = await map_in_chunks(lambda state: None if state in STATES else state, states)
     return ListTransactionsResponse(

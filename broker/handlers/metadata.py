@@ -1,16 +1,16 @@
 """Metadata.
 
-Versions: 0-13 (10 and later tell the ids of topics, 12 and later may ask by them).
-Behaviour: no list of topics asks for all of them (in version 0 an empty list does). A topic that is missing
-is created first where `auto.create.topics.enable` and the request allow it, and is ready when the answer
-leaves: nobody has to ask again. Where too many wait to be created (`queued.max.topic.bytes`) the answer is
-LEADER_NOT_AVAILABLE, and clients ask again. A topic is described once, however often it is named. Who asks by id in
-version 10 or 11, or leaves a name out, gets INVALID_REQUEST for all topics of the request, and none is created.
-Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A log that takes no writes (a
-flush of it has failed, or the disk is full) has its replica in `offline_replicas`, as in Kafka, but keeps its leader:
-it is read on. A request that names some topics by name and others by id is answered for all, in Kafka for those by id.
-The name of a topic whose id is unknown is empty, in Kafka null. At a null name the Java consumer (4.3.1) throws and
-never updates its metadata again, so one with a SubscriptionPattern would stop once a topic that it reads is deleted.
+Versions: 0-13 (10 and later have the ids of topics, 12 and later may request topics by id).
+Behaviour: a request without a list of topics gets all of them (in version 0, an empty list does). A missing topic is
+created first if `auto.create.topics.enable` and the request allow it. It is ready when the answer leaves, so clients
+need not retry. If too many topics wait to be created (`queued.max.topic.bytes`), the answer is LEADER_NOT_AVAILABLE,
+and clients retry. A topic is described once, even if the request names it several times. In versions 10 and 11, a
+request with an id, or without a name, gets INVALID_REQUEST for all of its topics, and none is created.
+Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates a topic. If a log takes no writes (its flush
+has failed, or the disk is full), its replica is in `offline_replicas`, as in Kafka, but the partition keeps its leader
+and can be read. A request with both names and ids is answered in full; Kafka answers the ids only. The name of a topic
+with an unknown id is empty; in Kafka it is null. At a null name the Java consumer (4.3.1) throws and never updates its
+metadata again, so a consumer with a SubscriptionPattern would stop when a topic that it reads is deleted.
 """
 
 from collections.abc import Callable
@@ -37,23 +37,23 @@ from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
 
 ASKED_BY_ID_SINCE = 12
-# Of a topic whose id is unknown.
+# The name of a topic with an unknown id.
 NO_NAME = ""
-# What a name takes in memory until its topic is created, about.
+# The approximate memory of a topic that waits to be created.
 NAME_BYTES = 600
-# Topics and partitions that are described on the event loop, 2 to 4 us each: a few bytes ask for all of them.
+# The most topics or partitions that are described on the event loop, 2 to 4 us each.
 MOST_AT_ONCE = 250
-# And on a reader thread beside what is short; what is more stands behind the rest that takes long.
+# The most in the lane SHORT of the reader threads. More of them use the lane LONG.
 MOST_BRIEF = 2000
 
-# Why a topic of that name was not created.
+# The reason why a topic was not created, by name.
 Failures = dict[str, ErrorCode]
 
 
 def handle(
     session: Session, request: MetadataRequest, version: int
 ) -> MetadataResponse | Coro[MetadataResponse]:
-    """Describe the broker and the topics asked for, creating those that may be."""
+    """Describe the broker and the requested topics; create missing ones if that is allowed."""
     new = _new_names(session.broker, request, version)
     if new:
         return _create_and_answer(session, request, version, new)
@@ -64,7 +64,7 @@ async def _create_and_answer(
     session: Session, request: MetadataRequest, version: int, new: list[str]
 ) -> MetadataResponse:
     maintenance, queued = session.broker.maintenance, session.broker.queued_topics
-    # What there is no room for is not created now: whoever wants it asks again.
+    # Topics that do not fit into the queue are not created. The client retries.
     count = max(min(len(new), queued.room_bytes(session) // NAME_BYTES), 0)
     failures = dict.fromkeys(new[count:], ErrorCode.LEADER_NOT_AVAILABLE)
     if count:
@@ -77,7 +77,7 @@ async def _create_and_answer(
 def _answer_at_once_or_elsewhere(
     session: Session, request: MetadataRequest, version: int, failures: Failures
 ) -> MetadataResponse | Coro[MetadataResponse]:
-    # All topics belong to the event loop: a reader thread gets them as they are now.
+    # Copied here: the set of topics belongs to the event loop.
     answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
     size = _size(session.broker, request)
     return answer() if size <= MOST_AT_ONCE else _answer_elsewhere(answer, size)
@@ -90,7 +90,7 @@ async def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -
 
 
 def _size(broker: Broker, request: MetadataRequest) -> int:
-    """Return how many topics or partitions the answer is about; of very many topics, how often one is named."""
+    """Estimate the number of topics or partitions in the answer. For a very long request, that is its length."""
     if not request.topics:
         return sum(len(topic.partitions) for topic in broker.topics.all())
     if len(request.topics) > MOST_BRIEF:
@@ -102,7 +102,7 @@ def _size(broker: Broker, request: MetadataRequest) -> int:
 
 
 def _new_names(broker: Broker, request: MetadataRequest, version: int) -> list[str]:
-    """Return the names of topics that are to be created."""
+    """Return the names of the topics to create."""
     if not broker.config.auto_create_topics_enable or not (version < 4 or request.allow_auto_topic_creation):
         return []
     if _is_refused(request, version):
@@ -119,7 +119,7 @@ async def _create(broker: Broker, names: list[str], failures: Failures) -> Failu
             await step()
             await broker.create_topic(name, *broker.topics.on_first_use(name))
         except (TopicExists, BrokerStops, Stopping):
-            # If somebody else asked for it first, it will be ready soon.
+            # If another request has begun to create it, it will be ready soon.
             failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except TopicNamesCollide:
             failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -155,7 +155,7 @@ def _topics(
     failures: Failures,
     every_topic: tuple[Topic, ...],
 ) -> list[MetadataResponseTopic]:
-    """Describe each topic asked for once, however often and by whatever it is named."""
+    """Describe each requested topic once, even if it is named several times, by name or by id."""
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         return [_describe(broker, topic, operations) for topic in every_topic]
@@ -173,14 +173,14 @@ def _topics(
 
 
 def _is_refused(request: MetadataRequest, version: int) -> bool:
-    """Tell whether a request says what its version has a place for, but no meaning; Kafka refuses all of it."""
+    """Tell whether a request uses ids, or null names, in a version that has the fields but not the feature."""
     if version >= ASKED_BY_ID_SINCE:
         return False
     return any(asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or [])
 
 
 def _id_of(asked: MetadataRequestTopic) -> bytes | None:
-    """Return the id by which a topic is asked for, None if that is its name; an id goes before a name."""
+    """Return the id of a requested topic; None if it is requested by name. An id takes precedence over a name."""
     return asked.topic_id if asked.name is None or asked.topic_id != ZERO_UUID else None
 
 

@@ -1,15 +1,14 @@
 """OffsetCommit.
 
-Versions: 0-9 (9: member epochs, KIP-848; topics are named by id from 10 on, which is not served yet).
-Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
-commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
-Departures from Kafka: on disk, not in the page cache. More than 100 offsets, or 64 KiB of records, are not stored as
-one: where the member leaves meanwhile, or the group is deleted, the rest is refused.
-Memory for groups is bounded (`group.state.max.bytes`,
-of one address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0
-is stored where the others are, not in ZooKeeper. A member of the consumer protocol commits in its present epoch, any
-other is answered STALE_MEMBER_EPOCH, as in Kafka up to 4.2: later ones take an earlier epoch for partitions that the
-member has had since (KIP-1251).
+Versions: 0-9 (9: member epochs, KIP-848; 10 names topics by id and is not served yet).
+Behaviour: the answer leaves when the offsets are on disk, in `__consumer_offsets`. Any client may commit for a group
+without members. `retention_time_ms` (2-4) and the time of a commit (1) are honoured, as in Kafka.
+Departures from Kafka: the answer waits for the disk, not only for the page cache. A request with more than 100 offsets,
+or 64 KiB of records, is stored in parts: if the member leaves or the group is deleted in between, the rest is refused.
+Memory for groups is bounded (`group.state.max.bytes`, half of it for one address); beyond that, the first commit of a
+partition gets INVALID_COMMIT_OFFSET_SIZE. Commits of version 0 are stored with all others, not in ZooKeeper. A member
+of the consumer protocol must commit in its current epoch, otherwise it gets STALE_MEMBER_EPOCH, as in Kafka up to 4.2;
+later releases accept an earlier epoch for partitions that the member has had since (KIP-1251).
 """
 
 from functools import partial
@@ -22,7 +21,7 @@ from tidelog.broker.groups.offsets import NEVER, Committed
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import loop
+from tidelog.broker.work import loop, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -48,7 +47,7 @@ async def handle(session: Session, request: OffsetCommitRequest, version: int) -
 def _membership_problem(
     session: Session, request: OffsetCommitRequest, version: int, has_written: bool = False
 ) -> ErrorCode:
-    """Return why offsets may not be committed. Of a group that a request `has_written` to none means it was deleted."""
+    """Return why offsets may not be committed. If the request `has_written`, a missing group was deleted in between."""
     group = session.broker.groups.group(request.group_id)
     generation = request.generation_id_or_member_epoch
     is_old = version < MEMBER_EPOCH_SINCE
@@ -77,28 +76,28 @@ def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetC
 
 
 class _Commit:
-    """One request: what of it is to be written next, and what was."""
+    """One request: the offsets to write next, and those written."""
 
     def __init__(self, session: Session, request: OffsetCommitRequest, version: int) -> None:
         self._broker = session.broker
         self._groups = session.broker.groups
         self._request = request
-        # Others go on between two batches: whether it may commit is asked for each.
+        # Checked before each batch, because the group may change between two of them.
         self._problem = partial(_membership_problem, session, request, version)
         self._now_ms = session.broker.clock.now_ms()
         self._address = session.address
-        # What is to be written next takes.
+        # The additional memory of the offsets to write next.
         self._more_bytes = self._groups.new_group_bytes(request.group_id)
         self._group_bytes = RECORD_BYTES + len(request.group_id.encode())
         self._next: list[tuple[str, int, Committed]] = []
-        self._next_bytes = 0  # of its records
+        self._next_bytes = 0  # the size of their records
         self._next_answers: list[OffsetCommitResponsePartition] = []
         self._stored: list[OffsetCommitResponsePartition] = []
         self._replaced: list[Replaced] = []
         self._partitions: set[Partition] = set()
 
     async def store(self) -> OffsetCommitResponse:
-        """Store all that may be stored, a batch of offsets at a time."""
+        """Store the valid offsets, one batch at a time."""
         topics = []
         for named in self._request.topics:
             topic = self._broker.topics.by_name.get(named.name)
@@ -108,21 +107,20 @@ class _Commit:
                 answers.append(self._take(named.name, topic, partition))
                 if len(self._next) == COMMITTED_AT_ONCE or self._next_bytes >= COMMITTED_AT_ONCE_BYTES:
                     self._write()
-                    for _ in range(COMMITTED_AT_ONCE):  # As many steps as it took the time of.
-                        await loop()
+                    await turn()
             topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
         self._write()
         size_bytes = ANSWER_BYTES * len(self._stored)
         if not await self._groups.are_on_disk(self._partitions, size_bytes):
             for answer in self._stored:
                 answer.error_code = ErrorCode.NOT_COORDINATOR
-            self._groups.take_back(self._request.group_id, self._replaced)
+            self._groups.roll_back(self._request.group_id, self._replaced)
         return OffsetCommitResponse(topics=topics)
 
     def _take(
         self, name: str, topic: Topic | None, partition: OffsetCommitRequestPartition
     ) -> OffsetCommitResponsePartition:
-        """Return the answer for one partition, as if what is to be written were."""
+        """Add a partition to the next batch, if it is valid; return its answer, which holds if the write succeeds."""
         index, metadata = partition.partition_index, partition.committed_metadata or ""
         if topic is None or topic.partition(index) is None:
             return _answer(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

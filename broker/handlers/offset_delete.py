@@ -1,13 +1,13 @@
 """OffsetDelete.
 
 Versions: 0 (KIP-496).
-Behaviour: offsets are forgotten, answered when that is on disk; those of a topic that a member of the group reads are
-GROUP_SUBSCRIBED_TO_TOPIC. A group that has members, and is not one of consumers, is NON_EMPTY_GROUP. The group without
-a name, for which offsets are committed and fetched, is INVALID_GROUP_ID here, as in Kafka.
+Behaviour: deletes committed offsets. The answer leaves when that is on disk. A topic that a member of the group reads
+is GROUP_SUBSCRIBED_TO_TOPIC. A group with members and a protocol type other than "consumer" is NON_EMPTY_GROUP. The
+group with the empty id, which offsets can be committed to and fetched from, is INVALID_GROUP_ID here, as in Kafka.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.work import loop
@@ -27,7 +27,7 @@ async def handle(session: Session, request: OffsetDeleteRequest, _version: int) 
     group = groups.group(request.group_id)
     if not code:
         missing = ErrorCode.GROUP_ID_NOT_FOUND
-        code = missing if group is None else group.deletion_problem(Asked.DELETE_OFFSETS)
+        code = missing if group is None else group.deletion_problem(Operation.DELETE_OFFSETS)
     if code or group is None:
         return OffsetDeleteResponse(error_code=code, topics=[])
     by_name = session.broker.topics.by_name
@@ -50,7 +50,7 @@ async def handle(session: Session, request: OffsetDeleteRequest, _version: int) 
                 else:
                     code = removed
             elif (partition := groups.log.partition(group.id)) is not None:
-                partitions.add(partition)  # That it is deleted may not be on disk yet.
+                partitions.add(partition)  # An earlier deletion of this offset may not be on disk yet.
             answers.append(
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )

@@ -1,11 +1,11 @@
 """OffsetFetch.
 
-Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
-Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709); a member of a
-consumer group says its epoch from 9 on. Where nothing was committed the offset is -1, also for a group or a topic that
-is not there, without an error. What was committed of a topic that was deleted since is not told of one that has its
-name now. Of a group that is named again the last entry counts, and a partition is told of once, however often it is
-named. `require_stable` changes nothing: there are no transactions whose commits could be undecided.
+Versions: 0-9 (10 names topics by id and is not served yet).
+Behaviour: from version 2 on a request may ask for all partitions, from 8 on for several groups (KIP-709), and from 9 on
+a member of a consumer group sends its epoch. Without a commit the offset is -1, also if the group or the topic does not
+exist; this is no error. Offsets of a deleted topic are not returned for a later topic with the same name. If a group
+appears several times, the last entry counts. A partition is answered once. `require_stable` has no effect: without
+transactions, no commit is ever undecided.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,13 +32,13 @@ from tidelog.protocol.messages.offset_fetch import (
 
 SEVERAL_SINCE = 8
 ERROR_OF_GROUP_SINCE = 2
-NOTHING = -1  # was committed
+NOTHING = -1  # the offset if nothing was committed
 
 Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 
 
 def handle(session: Session, request: OffsetFetchRequest, version: int) -> Coro[OffsetFetchResponse]:
-    """Tell what groups have committed."""
+    """Return the committed offsets of groups."""
     groups = session.broker.groups
     if version >= SEVERAL_SINCE:
         return _all(groups, request)
@@ -47,7 +47,7 @@ def handle(session: Session, request: OffsetFetchRequest, version: int) -> Coro[
 
 async def _all(groups: Coordinator, request: OffsetFetchRequest) -> OffsetFetchResponse:
     answers = []
-    # Of a group that is named again the last entry counts: an answer is no larger than what is there, and is asked for.
+    # The last entry of each group only, so that a small request cannot get the same large answer many times.
     for asked in {each.group_id: each for each in request.groups}.values():
         await loop()
         code = groups.problem(asked.group_id, is_member=False) or _membership_problem(groups, asked)
@@ -63,7 +63,7 @@ async def _all(groups: Coordinator, request: OffsetFetchRequest) -> OffsetFetchR
 
 
 def _membership_problem(groups: Coordinator, asked: OffsetFetchRequestGroup) -> ErrorCode:
-    """Return why a member of a consumer group may not fetch: it is in another epoch by now."""
+    """Return why a member of a consumer group may not fetch offsets."""
     group = groups.group(asked.group_id)
     if isinstance(group, ConsumerGroup):
         return group.fetch_problem(asked.member_id, asked.member_epoch)
@@ -87,18 +87,18 @@ async def _one(groups: Coordinator, request: OffsetFetchRequest, version: int) -
 async def _topics(
     groups: Coordinator, group_id: str, asked: Asked, code: ErrorCode = ErrorCode.NONE
 ) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the fields of each answer, by topic."""
+    """Return the fields of each partition's answer, by topic."""
     found = []
     offsets = groups.offsets.get(group_id)
     committed = {} if offsets is None or code else offsets.topics
     if asked is None:
-        # As it is now: others go on between the steps.
+        # Copies, because commits may change the offsets between the steps.
         for name, by_partition in list(committed.items()):
             partitions = await _partitions(groups.topic_id(name), list(by_partition.items()), code)
             if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
                 found.append((name, partitions))
         return found
-    # Four bytes name a partition, and what was committed of it may be kilobytes: it is answered once.
+    # Each partition once: it takes four bytes in the request, and its metadata may have kilobytes.
     indexes: dict[str, dict[int, None]] = {}
     for topic in asked:
         await loop()

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch.
 
 Versions: 2-4.
-Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a consumer can see that what
-it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
+Behaviour: returns the end of an epoch's records (KIP-101, KIP-320), so a consumer can detect that a crash has cut off
+records that it has read. The epoch grows with every start after a crash, and at no other time.
 """
 
 from contextlib import suppress
@@ -23,14 +23,14 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 async def handle(
     session: Session, request: OffsetForLeaderEpochRequest, _version: int
 ) -> OffsetForLeaderEpochResponse:
-    """Answer every partition of the request; on a reader thread where they are many."""
+    """Answer every partition; on a reader thread if there are many."""
     by_name = session.broker.topics.by_name
     topics = []
     for asked in request.topics:
         topic = by_name.get(asked.topic)
         answers = []
         with suppress(Stopping):
-            await anywhere()  # It may have no partitions, as may all the others.
+            await anywhere()  # There may be many topics without partitions.
         for want in asked.partitions:
             try:
                 await anywhere()

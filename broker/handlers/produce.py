@@ -1,19 +1,17 @@
 """Produce.
 
-Versions: 0-13 (13 names topics by id; up to 2 records come in any format, from 3 on in that of batches).
-Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
-acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
-acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
-the first time. What is in another format than the topic's (`message.format.version`) is converted. A refusal
-names the records that are to blame (version 8), such as those without a key where `cleanup.policy` has compact.
-zstd takes version 7 (KIP-110). What takes long to validate or to convert is handed to a reader thread; the
-connection's other requests wait for it.
-`timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
-client; a failed disk is answered at once. To the topics that brokers keep for themselves nobody writes but them:
-INVALID_TOPIC_EXCEPTION.
-Departures from Kafka: acks=all means on disk, not in the page cache. Batches of an idempotent producer are taken by
-topics of an older format, too, which does not say whose they are: what is sent again after the broker was started anew
-is stored again. Transactions are not built yet: a transactional batch is refused with INVALID_TXN_STATE.
+Versions: 0-13 (13 names topics by id; up to 2 records may have any format, from 3 on they must be record batches).
+Behaviour: each partition of a request is validated and appended on its own, and has its own error code. The answer to
+acks=1 leaves after the write, that to acks=all after the fdatasync that covers it (`flush.policy=acks`); acks=0 gets
+none. If an idempotent producer sends a batch again, the answer has the offset of the first time. Records in another
+format than the topic's (`message.format.version`) are converted. A refusal names the invalid records (version 8), such
+as those without a key if `cleanup.policy` has compact. zstd needs version 7 (KIP-110). If a batch takes long to
+validate or convert, a reader thread does it, and the connection's other requests wait. `timeout_ms` is ignored: the
+answer leaves when the records are on disk, and clients have their own time-out; a disk error is answered at once. Only
+the broker writes to internal topics: INVALID_TOPIC_EXCEPTION.
+Departures from Kafka: acks=all means on disk, not in the page cache. Topics in an older format accept batches of
+idempotent producers as well, but the format has no producer ids: a batch that is sent again after a restart of the
+broker is stored again. Transactions are not built yet: a transactional batch is refused with INVALID_TXN_STATE.
 """
 
 import logging
@@ -50,23 +48,24 @@ from tidelog.storage.log import Checked, Log
 _log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
-IDS_SINCE = 13  # the version from which topics are named by id
-BATCHES_SINCE = 3  # the version from which nothing but batches may be sent
-ZSTD_SINCE = 7  # the version from which a producer may know that codec
-# How often messages of v0 are compressed for an offset that turns out to be taken, before they are stored as they are.
+IDS_SINCE = 13  # the first version that names topics by id
+BATCHES_SINCE = 3  # the first version that must send record batches
+ZSTD_SINCE = 7  # the first version that may use the codec
+# Messages of v0 are compressed for a given offset. If that is taken in between, they are compressed again. After this
+# many tries they are stored uncompressed.
 TRIES = 3
-# And so often where it is then too large: one record that is larger than max.message.bytes once unpacked.
+# The most tries if they do not fit uncompressed: a record is larger than max.message.bytes when it is decompressed.
 TRIES_MAX = 20
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
-# The answers that wait for their logs to be on disk.
+# The answers that wait for the disk, with their logs.
 _Durable = list[tuple[Log, PartitionProduceResponse]]
 
 
 class Refusal(NamedTuple):
-    """Why a batch is not stored, and which of its records are to blame.
+    """Why a batch is not stored, with its invalid records.
 
-    Not an exception: its traceback would keep what was decompressed.
+    Not an exception: its traceback would keep the decompressed records alive.
     """
 
     code: ErrorCode
@@ -81,7 +80,7 @@ def handle(
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         return _append_all(session, request, version)
-    # Most requests have one batch, and need nothing of what makes turns.
+    # Most requests have one batch and need no coroutine.
     topic_data = topics[0]
     data = topic_data.partition_data[0]
     topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
@@ -99,14 +98,14 @@ def handle(
 async def _append_all(
     session: Session, request: ProduceRequest, version: int, takes_long: bool = False
 ) -> ProduceResponse | None:
-    """Append every batch; the first may be known to take long. Other connections have their turn in between."""
+    """Append every batch, with turns for other connections in between. `takes_long` is about the first batch."""
     broker, acks = session.broker, request.acks
     turn_ends = broker.turns.share_ends_s()
     durable: _Durable = []
     responses: list[TopicProduceResponse] = []
     partitions = 0
     for topic_data in request.topic_data:
-        # Asked for each topic as well: it may have no partitions, as may all the others.
+        # Checked for each topic as well: there may be many topics without partitions.
         if responses and monotonic() > turn_ends:
             await turn()
             turn_ends = broker.turns.share_ends_s()
@@ -135,7 +134,7 @@ async def _append_all(
 
 
 async def _unanswered(on_disk: Later, responses: list[TopicProduceResponse]) -> None:
-    """Wait for the disk though nobody is answered: what is appended by then and not flushed is bounded as ever."""
+    """Wait for the disk without an answer (acks=0), so that the bound on unflushed appends holds."""
     await on_disk
     _close_if_refused(responses)
 
@@ -148,7 +147,7 @@ async def _append_elsewhere(
     version: int,
     durable: _Durable,
 ) -> PartitionProduceResponse:
-    """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
+    """Append one batch that a reader thread validates, again if appends in between have made the result invalid."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
     check = partial(log.check, records, any_format=version < BATCHES_SINCE)
     tries = 0
@@ -160,12 +159,12 @@ async def _append_elsewhere(
         with suppress(TakesLong):
             return _append(session, topic, data, acks, version, durable, checked)
         if tries == TRIES_MAX:
-            message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
+            message = "other producers append faster than this can be compressed; retry, or send smaller message sets"
             return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
-    """Validate a batch, which takes long."""
+    """Validate a batch on a reader thread."""
     try:
         return await run_steps(steps, broker.held)
     except RecordsError as error:
@@ -177,7 +176,7 @@ async def _check(broker: Broker, steps: Steps[Checked]) -> Checked | Refusal:
 def _respond(
     broker: Broker, acks: int, responses: list[TopicProduceResponse], durable: _Durable, partitions: int
 ) -> ProduceResponse | Later | Coro[None] | None:
-    """Return the response, at once or when what was appended is on disk; None where none is due."""
+    """Return the response, at once or when the appends are on disk; None for acks=0."""
     response = ProduceResponse(responses=responses)
     later = None
     if durable:
@@ -201,9 +200,9 @@ def _append(
     durable: _Durable,
     checked: Checked | Refusal | None = None,
 ) -> PartitionProduceResponse:
-    """Append one batch, validated already or not; return its answer, which `durable` gets if it waits for the disk.
+    """Append one batch, which may be `checked` already; return its answer.
 
-    Raise TakesLong as `Log.append`.
+    The answer is added to `durable` if it has to wait for the disk. Raise TakesLong like `Log.append`.
     """
     index = data.index
     partition = topic.partition(index) if topic else None
@@ -211,18 +210,18 @@ def _append(
         code = missing(topic, version >= IDS_SINCE)
         return _failure(index, code, NO_TOPIC_ID if code == ErrorCode.UNKNOWN_TOPIC_ID else NO_PARTITION)
     if topic.is_internal and session.client_id != ADMIN_CLIENT:
-        message = "the broker alone writes to this topic"
+        message = "only the broker writes to this topic"
         return _failure(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     if not -1 <= acks <= 1:
         message = f"acks={acks}: only -1 (all), 0 and 1 exist"
         return _failure(index, ErrorCode.INVALID_REQUIRED_ACKS, message)
     if version < ZSTD_SINCE and _is_zstd(data.records):
-        message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
+        message = f"zstd needs Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
         return _refuse(partition, index, Refusal(UnsupportedCodec.code, message))
     if checked is not None and isinstance(checked, Refusal):
         return _refuse(partition, index, checked)
     try:
-        now_ms = session.broker.clock.now_ms()  # for each batch: all those of a turn take some milliseconds
+        now_ms = session.broker.clock.now_ms()  # for each batch, because a turn may take some milliseconds
         appended = partition.append(data.records or _NO_RECORDS, now_ms, checked, version < BATCHES_SINCE)
     except (RecordsError, StorageError) as error:
         return _refuse(partition, index, _refusal(error))
@@ -243,7 +242,7 @@ def _refusal(error: RecordsError | StorageError) -> Refusal:
 
 
 def _refuse(partition: Partition, index: int, refusal: Refusal) -> PartitionProduceResponse:
-    """Return the answer for a batch that was not stored, with the records that are to blame; and log it."""
+    """Return the answer for a refused batch, with its invalid records, and log the refusal."""
     answer = _failure(index, refusal.code, refusal.message)
     answer.record_errors = [
         BatchIndexAndErrorMessage(batch_index=fault.record, batch_index_error_message=fault.message)
@@ -256,7 +255,7 @@ def _refuse(partition: Partition, index: int, refusal: Refusal) -> PartitionProd
 
 
 def _is_zstd(records: memoryview | None) -> bool:
-    """Tell whether a batch says that it is zstd; whatever else is wrong with it comes out later."""
+    """Tell whether a batch claims to be zstd. Other faults are found later."""
     low_byte = batch.ATTRIBUTES_POSITION + 1
     return (
         records is not None

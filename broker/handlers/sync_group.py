@@ -1,12 +1,12 @@
 """SyncGroup.
 
-Versions: 0-5 (3: static members, KIP-345; 5 says which protocol the member goes by, KIP-559).
-Behaviour: answered when the leader has handed in the assignment and that is on disk. While groups are loaded the
-answer is REBALANCE_IN_PROGRESS, as in Kafka: members join anew.
-Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a leader who
-assigns more than there is room for is answered COORDINATOR_NOT_AVAILABLE, and tries again. More than 10,000
-assignments are answered INVALID_REQUEST. Who syncs again while an earlier sync of its waits gets that one answered
-with REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.
+Versions: 0-5 (3: static members, KIP-345; 5 has the protocol of the member, KIP-559).
+Behaviour: the answer leaves when the leader has sent the assignments and they are on disk. While groups are loaded, the
+answer is REBALANCE_IN_PROGRESS, as in Kafka, and members rejoin.
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A leader
+whose assignments do not fit gets COORDINATOR_NOT_AVAILABLE and retries. More than 10,000 assignments are
+INVALID_REQUEST. If a member syncs again while an earlier sync waits, the earlier one gets REBALANCE_IN_PROGRESS; Kafka
+never answers it.
 """
 
 from tidelog.broker.groups.classic import ClassicGroup
@@ -18,12 +18,12 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_SINCE = 5
-# A leader has one for each member. All of them are looked at in one turn of the event loop: a millisecond or two.
+# A leader sends one assignment for each member. One turn of the event loop processes all of them, in 1 to 2 ms.
 MOST_ASSIGNMENTS = 10_000
 
 
 def without_excess(request: SyncGroupRequest, _version: int) -> SyncGroupRequest:
-    """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
+    """Drop assignments beyond the limit on the thread that decodes the request: a reader thread if it is large."""
     truncate(request.assignments, MOST_ASSIGNMENTS + 1)
     return request
 
@@ -46,7 +46,7 @@ def handle(
     assignments = {each.member_id: each.assignment for each in request.assignments}
     if not groups.memory.has_room(session.address, _more_bytes(group, request.member_id, assignments)):
         return refused_sync(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    # Of the request, which may be large, nothing is held while the member waits.
+    # Not a coroutine of this module: it would hold the request, which may be large, while the member waits.
     return group.sync(
         request.member_id,
         request.group_instance_id,
@@ -58,7 +58,7 @@ def handle(
 
 
 def _more_bytes(group: Group, member_id: str, assignments: dict[str, bytes]) -> int:
-    """Return how much larger the assignments of a group would become, if this member leads."""
+    """Return by how much the assignments of a group would grow, if this member is the leader."""
     if not isinstance(group, ClassicGroup) or group.leader != member_id:
         return 0
     return sum(len(assignments.get(member.id, b"")) - len(member.assignment) for member in group)

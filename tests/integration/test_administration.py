@@ -153,7 +153,7 @@ async def test_an_internal_topic_keeps_its_number_of_partitions(client: Client) 
     """A group is in the partition that its name and their number say: with more it would be looked for elsewhere."""
     await client.make_topic("__consumer_offsets", 2)
     ((code, message),) = (await grow(client, ("__consumer_offsets", 4, None))).values()
-    assert (code, "stays as it is" in message) == (ErrorCode.INVALID_REQUEST, True)
+    assert (code, "number of partitions is fixed" in message) == (ErrorCode.INVALID_REQUEST, True)
 
 
 async def test_what_groups_have_committed_stays_whatever_is_taken_back_of_the_options_of_its_topic(

@@ -181,7 +181,7 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
     answered = codes.count(ErrorCode.NONE)
     assert 40 <= answered <= 50
     assert codes[answered:] == [ErrorCode.INVALID_REQUEST] * (201 - answered)
-    assert "ask for less at once" in results[answered].error_message
+    assert "request fewer resources at once" in results[answered].error_message
     size_bytes = sum(len(option.value) for result in results for option in result.configs)
     assert size_bytes <= 100_000
 

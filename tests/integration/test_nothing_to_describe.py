@@ -24,7 +24,7 @@ async def test_describe_acls(client: Client, version: int) -> None:
     )
     answer = await client.ask(acls.DESCRIBE_ACLS, version, request)
     assert (answer.error_code, answer.resources) == (ErrorCode.SECURITY_DISABLED, [])
-    assert answer.error_message == "there are no ACLs: everybody may do everything here"
+    assert answer.error_message == "there are no ACLs: every client may do everything"
 
 
 @versions(quotas.DESCRIBE_CLIENT_QUOTAS)
@@ -39,11 +39,11 @@ async def test_describe_client_quotas(client: Client, version: int) -> None:
 
     for types in ((), ("user", "client-id"), ("ip",)):
         assert await ask(*types) == (ErrorCode.NONE, None)
-    assert await ask("user", "user") == (ErrorCode.INVALID_REQUEST, "the entity type user stands twice")
-    assert await ask("") == (ErrorCode.INVALID_REQUEST, "an entity type has a name")
+    assert await ask("user", "user") == (ErrorCode.INVALID_REQUEST, "the entity type user appears twice")
+    assert await ask("") == (ErrorCode.INVALID_REQUEST, "an entity type must not be empty")
     assert await ask("shoe") == (
         ErrorCode.UNSUPPORTED_VERSION,
-        "no entity type 'shoe': there are user, client-id, ip",
+        "unknown entity type 'shoe'; the types are user, client-id, ip",
     )
 
 

@@ -170,7 +170,7 @@ class GroupsWorld(World):
         committed = Committed(self._serial, -1, "m", self.now_ms, NEVER, found.id, HOST)
         replaced: list[Replaced] = []
         put = self.groups.put(group_id, [("t", index, committed)], replaced)
-        self._answer_on_disk(group_id, put, partial(self.groups.take_back, group_id, replaced))
+        self._answer_on_disk(group_id, put, partial(self.groups.roll_back, group_id, replaced))
 
     def delete_offset(self) -> None:
         """Forget what was committed for a partition."""

@@ -13,7 +13,7 @@ from tidelog.broker.groups.assignors import (
     ASSIGNORS,
     Assignment,
     Assignor,
-    Wanting,
+    Subscriber,
     in_steps,
     range_,
     uniform,
@@ -28,7 +28,7 @@ counts_drawn = st.dictionaries(st.sampled_from([A, B, C]), st.integers(1, 9))
 
 
 @st.composite
-def members_drawn(draw: st.DrawFn, alike: bool = False) -> dict[str, Wanting]:
+def members_drawn(draw: st.DrawFn, alike: bool = False) -> dict[str, Subscriber]:
     """Draw members, who have what nobody else has."""
     everybody = [f"m{number}" for number in range(draw(st.integers(1, 6)))]
     same = draw(topics)
@@ -39,7 +39,7 @@ def members_drawn(draw: st.DrawFn, alike: bool = False) -> dict[str, Wanting]:
             if owner is not None:
                 has[owner].setdefault(topic, set()).add(index)
     return {
-        member_id: Wanting(
+        member_id: Subscriber(
             same if alike else draw(topics),
             {topic: frozenset(each) for topic, each in has[member_id].items()},
         )
@@ -58,7 +58,7 @@ def load(given_: Mapping[str, Assignment]) -> Counter[str]:
 @each_assignor
 @given(members=members_drawn(), counts=counts_drawn)
 def test_every_partition_has_one_owner_among_its_subscribers(
-    assign: Assignor, members: dict[str, Wanting], counts: dict[bytes, int]
+    assign: Assignor, members: dict[str, Subscriber], counts: dict[bytes, int]
 ) -> None:
     assigned = assign(members, counts)
     assert assigned.keys() == members.keys()
@@ -74,7 +74,7 @@ def test_every_partition_has_one_owner_among_its_subscribers(
 @pytest.mark.parametrize("others", [frozenset([A]), frozenset([A, B])])
 def test_what_two_had_one_keeps(assign: Assignor, others: frozenset[bytes]) -> None:
     has = {A: frozenset([0, 1, 2])}
-    assigned = assign({"m1": Wanting(frozenset([A]), has), "m2": Wanting(others, has)}, {A: 2, B: 1})
+    assigned = assign({"m1": Subscriber(frozenset([A]), has), "m2": Subscriber(others, has)}, {A: 2, B: 1})
     assert sum(len(each.get(A, ())) for each in assigned.values()) == 2
 
 
@@ -82,7 +82,7 @@ def test_range_goes_by_the_topic_that_most_have_partitions_of() -> None:
     """One that is new and alike goes with it, whatever their ids."""
     topics_ = frozenset([A, B])
     has = {"m1": {B: frozenset([1])}, "m2": {B: frozenset([0])}}
-    assigned = range_({member_id: Wanting(topics_, each) for member_id, each in has.items()}, {A: 2, B: 2})
+    assigned = range_({member_id: Subscriber(topics_, each) for member_id, each in has.items()}, {A: 2, B: 2})
     assert assigned == {
         "m1": {A: frozenset([1]), B: frozenset([1])},
         "m2": {A: frozenset([0]), B: frozenset([0])},
@@ -92,16 +92,16 @@ def test_range_goes_by_the_topic_that_most_have_partitions_of() -> None:
 @each_assignor
 @given(members=members_drawn(), counts=counts_drawn)
 def test_what_was_assigned_stays_when_nothing_changes(
-    assign: Assignor, members: dict[str, Wanting], counts: dict[bytes, int]
+    assign: Assignor, members: dict[str, Subscriber], counts: dict[bytes, int]
 ) -> None:
     assigned = assign(members, counts)
-    again = {member_id: Wanting(each.topics, assigned[member_id]) for member_id, each in members.items()}
+    again = {member_id: Subscriber(each.topics, assigned[member_id]) for member_id, each in members.items()}
     assert assign(again, counts) == assigned
 
 
 @given(members=members_drawn(alike=True), counts=counts_drawn)
 def test_uniform_is_even_and_moves_no_more_than_it_must(
-    members: dict[str, Wanting], counts: dict[bytes, int]
+    members: dict[str, Subscriber], counts: dict[bytes, int]
 ) -> None:
     assigned = uniform(members, counts)
     loads = load(assigned)
@@ -116,7 +116,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
 
 @given(members=members_drawn(), counts=counts_drawn)
 def test_uniform_is_as_even_as_different_subscriptions_allow(
-    members: dict[str, Wanting], counts: dict[bytes, int]
+    members: dict[str, Subscriber], counts: dict[bytes, int]
 ) -> None:
     assigned = uniform(members, counts)
     loads = load(assigned)
@@ -130,13 +130,13 @@ def test_uniform_is_as_even_as_different_subscriptions_allow(
         assert max(loads[one] for one in reached) <= loads[member_id] + 1, each
 
 
-def far_from_each_other(count: int, partitions: int) -> tuple[dict[str, Wanting], dict[bytes, int]]:
+def far_from_each_other(count: int, partitions: int) -> tuple[dict[str, Subscriber], dict[bytes, int]]:
     """Return members that all read other topics, and one that has far more, which only one of them can relieve."""
     each = [number.to_bytes(16) for number in range(count)]
-    members = {f"m{place:03}": Wanting(frozenset(each) - {topic}, {}) for place, topic in enumerate(each)}
+    members = {f"m{place:03}": Subscriber(frozenset(each) - {topic}, {}) for place, topic in enumerate(each)}
     between = frozenset([*each, A])
-    members["m000"] = Wanting(between, {topic: frozenset([0]) for topic in each})
-    members["with all"] = Wanting(frozenset([A]), {A: frozenset(range(partitions))})
+    members["m000"] = Subscriber(between, {topic: frozenset([0]) for topic in each})
+    members["with all"] = Subscriber(frozenset([A]), {A: frozenset(range(partitions))})
     return members, {**dict.fromkeys(each, 1), A: partitions}
 
 
@@ -169,7 +169,7 @@ def made(assigning: Coroutine[Any, Any, object], stopped_at: int = 0) -> tuple[i
 @pytest.mark.parametrize("is_alike", [False, True])
 def test_an_assignment_in_steps_is_the_same_and_may_be_stopped(assign: Assignor, is_alike: bool) -> None:
     members, counts = far_from_each_other(20, 100)
-    members = {each: Wanting(frozenset([A]), {}) for each in members} if is_alike else members
+    members = {each: Subscriber(frozenset([A]), {}) for each in members} if is_alike else members
     name = next(name for name, each in ASSIGNORS.items() if each is assign)
     count, assigned = made(in_steps(name, members, counts))
     assert assigned == assign(members, counts)
@@ -180,7 +180,7 @@ def test_an_assignment_in_steps_is_the_same_and_may_be_stopped(assign: Assignor,
 
 @given(members=members_drawn(alike=True), counts=counts_drawn)
 def test_range_gives_each_subscriber_its_share_of_each_topic(
-    members: dict[str, Wanting], counts: dict[bytes, int]
+    members: dict[str, Subscriber], counts: dict[bytes, int]
 ) -> None:
     assigned = range_(members, counts)
     for topic in next(iter(members.values())).topics:
@@ -190,7 +190,7 @@ def test_range_gives_each_subscriber_its_share_of_each_topic(
 
 def test_range_gives_topics_that_are_alike_to_members_alike() -> None:
     both = frozenset([A, B])
-    members = {"m1": Wanting(both, {A: frozenset([3, 0])}), "m2": Wanting(both, {A: frozenset([1, 2])})}
+    members = {"m1": Subscriber(both, {A: frozenset([3, 0])}), "m2": Subscriber(both, {A: frozenset([1, 2])})}
     assigned = range_(members, {A: 4, B: 4})
     assert assigned["m1"] == {A: {0, 3}, B: {0, 3}}
     assert assigned["m2"] == {A: {1, 2}, B: {1, 2}}
@@ -198,16 +198,16 @@ def test_range_gives_topics_that_are_alike_to_members_alike() -> None:
 
 def test_partitions_of_a_topic_are_spread_among_members() -> None:
     both = frozenset([A, B])
-    assigned = uniform({"m1": Wanting(both, {}), "m2": Wanting(both, {})}, {A: 4, B: 2})
+    assigned = uniform({"m1": Subscriber(both, {}), "m2": Subscriber(both, {})}, {A: 4, B: 2})
     assert assigned["m1"] == {A: {0, 2}, B: {0}}
     assert assigned["m2"] == {A: {1, 3}, B: {1}}
 
 
 def test_a_member_that_comes_gets_its_share_and_no_other_move_is_made() -> None:
     topics = frozenset([A])
-    before = uniform({f"m{n}": Wanting(topics, {}) for n in range(9)}, {A: 90})
-    members = {member_id: Wanting(topics, has) for member_id, has in before.items()} | {
-        "n": Wanting(topics, {})
+    before = uniform({f"m{n}": Subscriber(topics, {}) for n in range(9)}, {A: 90})
+    members = {member_id: Subscriber(topics, has) for member_id, has in before.items()} | {
+        "n": Subscriber(topics, {})
     }
     after = uniform(members, {A: 90})
     assert len(flat(after["n"])) == 9

@@ -17,8 +17,8 @@ from tidelog.broker.groups.classic import (
     MOVES,
     NEW_MEMBER_MS,
     PENDING_BYTES,
-    Asked,
     ClassicGroup,
+    Operation,
     State,
 )
 from tidelog.broker.groups.classic_member import Joining
@@ -139,7 +139,7 @@ def stable(world: World, group: ClassicGroup, *clients: Client) -> None:
 
 def test_every_state_has_an_answer_to_all_that_is_asked() -> None:
     assert {asked: set(answers) for asked, answers in ANSWERS.items()} == {
-        asked: set(State) for asked in Asked
+        asked: set(State) for asked in Operation
     }
     assert set(MOVES) == set(State)
 
@@ -572,7 +572,7 @@ def test_the_last_one_that_leaves_leaves_an_empty_group(world: World, group: Cla
     stable(world, group, a)
     assert group.leave([(a.id, None)]) == [NONE]
     assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
-    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.memory.size_bytes)
+    assert (group.deletion_problem(Operation.DELETE), world.held_bytes) == (NONE, group.memory.size_bytes)
 
 
 def test_who_goes_by_another_protocol_does_not_sync(world: World, group: ClassicGroup, a: Client) -> None:
@@ -785,11 +785,11 @@ def test_strangers_that_leave_disturb_nobody(world: World, group: ClassicGroup, 
 
 def test_of_a_group_that_is_gone_nothing_is_left(world: World, group: ClassicGroup) -> None:
     stable(world, group, Client(group, "a"))
-    assert group.deletion_problem(Asked.DELETE_OFFSETS) == NONE
+    assert group.deletion_problem(Operation.DELETE_OFFSETS) == NONE
     Client(group, "b").join(must_know_its_id=True)
     Client(group, "c").join()
     group.end(UNKNOWN)
-    assert group.deletion_problem(Asked.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.deletion_problem(Operation.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
     assert (group.is_awaited, [timer for timer in world.timers if timer.callback]) == (False, [])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Answer, Client, World, restore
 from tidelog.broker.groups import consumer_member, subscriptions, topic_patterns
-from tidelog.broker.groups.classic import Asked
+from tidelog.broker.groups.classic import Operation
 from tidelog.broker.groups.consumer import ConsumerGroup, GroupState
 from tidelog.broker.groups.consumer_member import NOTHING, Current, Heartbeat, Progress, reconciled
 from tidelog.broker.groups.subscriptions import NAME_BYTES
@@ -310,7 +310,7 @@ def test_where_there_is_no_room_for_topics_that_come_those_of_before_are_read_on
     world.pass_(1000)
     assert one.heartbeat(group).code is NONE
     assert (one.owns, group.regexes) == ({A: frozenset(range(4))}, {"a": {"a"}})
-    assert "no memory for more topics that match" in caplog.text
+    assert "no memory for more matching topics" in caplog.text
     # There is room again: with the next topic, that one is found as well.
     world.room_bytes = 1 << 30
     world.topics["ac"] = (b"c" * 16, 1)
@@ -529,11 +529,11 @@ def test_offsets_are_told_to_members_of_the_epoch_and_to_who_is_none(group: Cons
 def test_a_group_with_members_is_not_deleted_and_its_topics_offsets_are_kept(group: ConsumerGroup) -> None:
     one = client("m", "a")
     one.heartbeat(group)
-    assert group.deletion_problem(Asked.DELETE) is ErrorCode.NON_EMPTY_GROUP
-    assert group.deletion_problem(Asked.DELETE_OFFSETS) is NONE
+    assert group.deletion_problem(Operation.DELETE) is ErrorCode.NON_EMPTY_GROUP
+    assert group.deletion_problem(Operation.DELETE_OFFSETS) is NONE
     assert (group.reads("a"), group.reads("b")) == (True, False)
     one.leave(group)
-    assert group.deletion_problem(Asked.DELETE) is NONE
+    assert group.deletion_problem(Operation.DELETE) is NONE
     assert not group.reads("a")
     assert group.unused_since_ms(5) == 5
 

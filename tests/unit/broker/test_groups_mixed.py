@@ -9,7 +9,7 @@ import pytest
 from tests.support.consumer_groups import CONFIG, SESSION_MS, Client, World, drive
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import migration, services
-from tidelog.broker.groups.assignors import Wanting
+from tidelog.broker.groups.assignors import Subscriber
 from tidelog.broker.groups.classic_member import Joining
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import Classic as ClassicSaid
@@ -406,7 +406,7 @@ class Submitted:
         self.asked.append((owner, for_group))
         return self.jobs[-1]
 
-    def assign(self, members: dict[str, Wanting], counts: dict[bytes, int]) -> bool:
+    def assign(self, members: dict[str, Subscriber], counts: dict[bytes, int]) -> bool:
         """Tell whether that is done at once."""
         assigned = self.services.assign("g", "uniform", members, counts, self.told.append)
         return assigned is not None
@@ -421,7 +421,7 @@ class Submitted:
 def test_many_are_assigned_on_the_maintenance_thread_and_what_fails_leaves_all_as_it_was() -> None:
     submitted = Submitted()
     had = {A: frozenset([0])}
-    members = {"m": Wanting(frozenset([A]), had)}
+    members = {"m": Subscriber(frozenset([A]), had)}
     assert submitted.assign(members, {A: services.AT_ONCE - 1})
     for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
         assert not submitted.assign(members, {A: services.AT_ONCE})
@@ -432,7 +432,7 @@ def test_many_are_assigned_on_the_maintenance_thread_and_what_fails_leaves_all_a
 
 def test_work_of_groups_on_the_maintenance_thread_takes_turns_by_group_and_apart_from_clients() -> None:
     submitted = Submitted()
-    submitted.assign({"m": Wanting(frozenset([A]), {})}, {A: services.AT_ONCE})
+    submitted.assign({"m": Subscriber(frozenset([A]), {})}, {A: services.AT_ONCE})
     submitted.services.match("h", ["a"], None, 1, submitted.told.append)
     assert submitted.asked == [("g", True), ("h", True)]
 
@@ -440,8 +440,8 @@ def test_work_of_groups_on_the_maintenance_thread_takes_turns_by_group_and_apart
 def test_what_takes_long_is_assigned_on_the_maintenance_thread_however_few_partitions_there_are() -> None:
     submitted = Submitted()
     topics = [number.to_bytes(16) for number in range(100)]
-    alike = {f"m{number}": Wanting(frozenset(topics), {}) for number in range(80)}
-    differ = {**alike, "m0": Wanting(frozenset(topics[1:]), {})}
+    alike = {f"m{number}": Subscriber(frozenset(topics), {}) for number in range(80)}
+    differ = {**alike, "m0": Subscriber(frozenset(topics[1:]), {})}
     assert submitted.assign(alike, dict.fromkeys(topics, 1))
     assert not submitted.assign(differ, dict.fromkeys(topics, 1))
     submitted.finish(Stopping())  # The broker has stopped meanwhile.

@@ -8,7 +8,7 @@ from tests.unit.broker.test_groups_classic import Client, World
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.making_room import Idle
-from tidelog.broker.groups.memory import KEPT_PART, LITTLE_PART, Memory
+from tidelog.broker.groups.memory import LITTLE_PART, RESERVE_PART, Memory
 from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
 from tidelog.protocol.records.steps import at_once
 
@@ -108,11 +108,11 @@ def test_a_group_that_another_took_the_place_of_is_not_looked_at(groups: Groups)
 def test_who_comes_is_told_that_memory_is_short_when_half_of_what_is_kept_is_taken() -> None:
     told: list[int] = []
     memory = Memory(LIMIT, lambda: told.append(memory.held_bytes))
-    kept = LIMIT // KEPT_PART
+    kept = LIMIT // RESERVE_PART
     memory.hold("a", LIMIT - kept // 2)
-    assert (memory.is_short, memory.takes_what_is_kept, told) == (False, True, [])
+    assert (memory.is_short, memory.is_reserve_used, told) == (False, True, [])
     memory.hold("b", 1)
     assert (memory.is_short, told) == (True, [LIMIT - kept // 2 + 1])
     memory.hold("b", -1)
     memory.hold("a", -kept // 2)
-    assert (memory.takes_what_is_kept, len(told)) == (False, 1)
+    assert (memory.is_reserve_used, len(told)) == (False, 1)
