@@ -195,7 +195,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
     ok(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact")
     refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    why = "records are deleted by hand only where cleanup.policy includes delete (POLICY_VIOLATION, 44)"
+    why = "records can be deleted only if cleanup.policy includes delete (POLICY_VIOLATION, 44)"
     assert refused.stderr == f"tidelog: topic {compacted} partition 0: {why}\n"
 
 
