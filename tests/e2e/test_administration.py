@@ -187,7 +187,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
     assert own.returncode == 1
     assert own.stderr.startswith("tidelog: topic __consumer_offsets is the broker's own")
     asked = tidelog(shared_broker, "topics", "delete", "__consumer_offsets")
-    assert (asked.returncode, "all consumer groups and what they have committed?" in asked.stderr) == (
+    assert (asked.returncode, "all consumer groups and their committed offsets?" in asked.stderr) == (
         1,
         True,
     )
