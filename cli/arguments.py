@@ -1,6 +1,6 @@
-"""Arguments and options that several verbs have in common.
+"""Arguments and options that several verbs share.
 
-Invariant: a text that goes to a broker is UTF-8, and no longer than the protocol can carry.
+Text that is sent to a broker is UTF-8, and no longer than the protocol allows.
 """
 
 import re
@@ -15,10 +15,10 @@ from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shortened, shown
 
 TIME_HELP: Final = (
-    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
+    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it has a zone"
 )
 PATH: Final = click.Path(path_type=Path)
-# The protocol gives the length of a text in 16 bits.
+# The protocol has the length of a string as an int16.
 TEXT_MAX_BYTES: Final = 32_767
 
 
@@ -28,14 +28,14 @@ class Integer(click.IntRange):
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number; BadParameter for any other text, and for a number out of bounds."""
+        """Return the number; BadParameter for other text, and for a number out of bounds."""
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,30}", value):
             self.fail(f"{shortened(value)!r} is not a valid integer", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Verbs(click.Group):
-    """Commands that are listed in the order in which they are declared."""
+    """A group whose help lists commands in the order of their declaration."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
         """Return the names of the commands."""
@@ -43,13 +43,13 @@ class Verbs(click.Group):
 
 
 def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """Refuse a text that cannot be sent to a broker; the callback of every text that is sent."""
+    """Check a text that is sent to a broker: the callback of such options."""
     for text in value if isinstance(value, (list, tuple)) else [value or ""]:
         if not is_utf8(text):
-            raise click.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
+            raise click.BadParameter(f"{shown(text)} is not UTF-8, which the protocol requires")
         if (size := len(text.encode())) > TEXT_MAX_BYTES:
             raise click.BadParameter(
-                f"{shortened(text)} has {size:,} bytes, and a broker takes at most {TEXT_MAX_BYTES:,}"
+                f"{shortened(text)} has {size:,} bytes; the protocol allows {TEXT_MAX_BYTES:,}"
             )
     return value
 
@@ -100,7 +100,7 @@ delete_config_option = click.option(
 
 
 def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, str]:
-    """Return options from name=value texts; CommandError for what is none."""
+    """Return options from name=value texts; CommandError for any other text."""
     options: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,7 +1,7 @@
-"""`tidelog audit`: how far each key of a topic was delivered to a group.
+"""`tidelog audit`: the keys of a topic that a group has not read to their end.
 
-`pipeline.key_audit` counts. A committed offset n means that n - 1 was delivered; a partition without a committed
-offset counts as 0.
+`pipeline.key_audit` finds them. A committed offset n means that record n - 1 was delivered; no committed offset counts
+as 0.
 """
 
 import heapq
@@ -40,10 +40,8 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.build import READ_LIMIT_BYTES
 from tidelog.storage.compaction.reading import Entry
 
-# Without --json: so many of the keys that wait longest.
+# Without --json, the keys that wait longest.
 SHOWN: Final = 100
-
-
 KEYS: Final = (
     Column("partition", "partition", is_number=True),
     Column("key", "key", plain),
@@ -68,7 +66,7 @@ def audit() -> None:
     metavar="MIB",
     type=Integer(1, 1 << 16),
     default=96,
-    help="For the keys, of which 20,000 take 1; the log is read several times where there are more.",
+    help="The memory for keys: 1 MiB holds 20,000. With more keys, the log is read several times.",
 )
 @json_option
 @bootstrap_option
@@ -77,7 +75,7 @@ def audit_keys(
 ) -> int:
     """List each key that a group has not read to its end. A line has the last record and the last one delivered.
 
-    Of the others everything that was produced is delivered. Records are those that a reader of committed ones gets.
+    All records of other keys are delivered. Records of aborted and open transactions do not count.
     """
     with connected(bootstrap) as cluster:
         found = _behind(cluster, topic, group, partitions, memory << 20)
@@ -93,7 +91,7 @@ def audit_keys(
         except OSError as error:
             if error.filename is not None or isinstance(error, BrokenPipeError):
                 raise
-            raise CommandError(f"a temporary file: {error.strerror}; TMPDIR names another folder") from error
+            raise CommandError(f"a temporary file: {error.strerror}; set TMPDIR to another folder") from error
     return OK
 
 
@@ -101,7 +99,7 @@ def _behind(
     cluster: Cluster, topic: str, group: str, partitions: Sequence[int], table_bytes: int
 ) -> Iterator[tuple[int, Behind]]:
     described = describe_topic(cluster, topic)
-    chosen = choose(topic, [each.partition_index for each in described.partitions], partitions)
+    chosen = choose(described, partitions)
     if group not in list_groups(cluster):
         raise no_group(group)
     passed = committed(cluster, group)
@@ -121,9 +119,9 @@ def _behind(
 
 
 def _entries(cluster: Cluster, key: Partition, start: int, end: int) -> Iterator[list[Entry]]:
-    """Yield the entries that have records from start on and before end, in order, as many as come at a time.
+    """Yield the entries of a range of offsets, in order, in lists as they arrive.
 
-    What is deleted meanwhile is left out; CommandError where the log is damaged.
+    Records that are deleted during the read are left out. CommandError if the log is damaged.
     """
     offset = start
     try:
@@ -146,12 +144,12 @@ def _entries(cluster: Cluster, key: Partition, start: int, end: int) -> Iterator
 
 def _damaged(key: Partition, offset: int) -> CommandError:
     return CommandError(
-        f"partition {key.partition} of {key.topic} is damaged at offset {offset}: what is there says {called()} fsck"
+        f"partition {key.partition} of {key.topic} is damaged at offset {offset}; {called()} fsck shows the damage"
     )
 
 
 def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: int) -> None:
-    """Print a table of the keys that wait longest, and how many there are."""
+    """Print a table of the keys that wait longest, and the number of all keys."""
     longest: list[tuple[int, int, int, Behind]] = []
     number = records = 0
     for number, (partition, each) in enumerate(found, 1):

@@ -1,20 +1,33 @@
-"""What a broker is started with, from the command line: a file, the environment, overrides.
+"""The options of a broker, from the command line: a file, the environment, `--override` and `--data-dir`.
 
-Owns the reading of `--config`, `--override` and `--data-dir`, so that what is told of a broker without asking it is
-judged by what `serve` would take. Refuses to know what an option means.
+The verbs that read a data folder without a broker get the same options here as `serve`.
 """
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
+from tidelog.cli.arguments import PATH
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 
+config_file_option = click.option(
+    "--config", "config_file", type=PATH, help="The server.properties file of the broker."
+)
+overrides_option = click.option(
+    "--override",
+    "overrides",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option of the broker, in place of that in the file; may be repeated.",
+)
+
 
 def configure(config_file: Path | None, overrides: Sequence[str], data_dir: Path | None) -> BrokerConfig:
-    """Return the options of a broker. ConfigError for what it would not start with."""
+    """Return the options of a broker; ConfigError if it would not start with them."""
     flags = {}
     for override in overrides:
         name, equals, value = override.partition("=")

@@ -1,7 +1,6 @@
-"""`tidelog configs`: the options of topics and of the broker, and how they are changed.
+"""`tidelog configs`: show and change the options of topics and of the broker.
 
-Names and values go to a running broker as they are, and its answer comes back, or into the data folder of a stopped one
-(`broker/stored_options`).
+A running broker checks names and values; for a stopped one, `broker/stored_options` does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin import Resource
     from tidelog.client.cluster import Cluster
 
-# Where a value comes from, by Kafka's numbers.
+# The sources of a value, by their numbers in DescribeConfigs.
 OF_TOPIC: Final = 1
 SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
 OPTIONS: Final = (
@@ -64,17 +63,17 @@ _broker_option = click.option(
 _data_dir_option = click.option(
     "--data-dir",
     type=PATH,
-    help="The data folder of a stopped broker: show or change the options stored there, and ask no broker.",
+    help="The data folder of a stopped broker: show or change the options that are stored there.",
 )
 _all_brokers_option = click.option(
-    "--all-brokers", is_flag=True, help="With --data-dir: the options set for all brokers, under no node.id."
+    "--all-brokers", is_flag=True, help="With --data-dir: the options that are set for all brokers."
 )
 
 
 @configs.command("describe")
 @_topic_option
 @_broker_option
-@click.option("--all", "every", is_flag=True, help="Show options that have their defaults too.")
+@click.option("--all", "every", is_flag=True, help="Show options with their default too.")
 @json_option
 @bootstrap_option
 @_data_dir_option
@@ -158,7 +157,7 @@ def alter(
 
         with _folder_errors():
             stored_options.change(folder, owner, wanted)
-        done = f"{name} changed in {folder}: {', '.join(in_words(wanted))}; the next start goes by it"
+        done = f"{name} changed in {folder}: {', '.join(in_words(wanted))}; the next start uses it"
     else:
         resource = _resource(topic, broker)
         wanted = _wanted(config, delete_config)
@@ -171,7 +170,7 @@ def alter(
 
 
 def options_of(cluster: "Cluster", resource: "Resource", *, every: bool) -> dict[str, Any]:
-    """Return the options of a topic or broker, by name: those that were set, or all of them."""
+    """Return the options of a topic or broker by name: those that were set, or every option."""
     from tidelog.client.admin import DEFAULT_SOURCE, describe_options
 
     found = describe_options(cluster, resource)
@@ -179,7 +178,7 @@ def options_of(cluster: "Cluster", resource: "Resource", *, every: bool) -> dict
 
 
 def change(cluster: "Cluster", resource: "Resource", wanted: Changes, *, validate_only: bool = False) -> None:
-    """Set options of a topic or broker, and delete those that are None; CommandError for what is refused."""
+    """Set options of a topic or broker, and delete those that are None; CommandError."""
     from tidelog.client.admin import alter_options, describe_options
 
     if deleted := [name for name, value in wanted.items() if value is None]:
@@ -188,7 +187,7 @@ def change(cluster: "Cluster", resource: "Resource", wanted: Changes, *, validat
 
 
 def _check_deleted(resource: "Resource", names: Sequence[str], known: Mapping[str, Any]) -> None:
-    """Refuse to delete what cannot be set: brokers, Kafka's too, take any name there, as one that is not set."""
+    """Refuse to delete an option that cannot be set: brokers, Kafka included, accept any name."""
     for name in names:
         if name not in known:
             problem = f"no such option{nearest(name, known)}"
@@ -200,19 +199,19 @@ def _check_deleted(resource: "Resource", names: Sequence[str], known: Mapping[st
 
 
 def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
-    """Return the new value of each option, None for one that is to be as if never set."""
+    """Return the new value of each option, None for one to delete."""
     found: Changes = {**parse_options(settings, "--config")}
     for name in map(str.strip, deleted):
         if not name:
-            raise CommandError("--delete-config: it is empty; name an option", USAGE)
+            raise CommandError("--delete-config: the name is empty", USAGE)
         if name in found:
-            raise CommandError(f"--delete-config {name}: --config sets it", USAGE)
+            raise CommandError(f"--delete-config {name}: --config sets it in the same command", USAGE)
         found[name] = None
     return found
 
 
 def as_row(wanted: Changes) -> dict[str, Any]:
-    """Return changes as JSON has them."""
+    """Return changes for JSON."""
     return {
         "set": {name: value for name, value in wanted.items() if value is not None},
         "deleted": [name for name, value in wanted.items() if value is None],
@@ -220,7 +219,7 @@ def as_row(wanted: Changes) -> dict[str, Any]:
 
 
 def in_words(wanted: Changes) -> list[str]:
-    """Return changes as people read them."""
+    """Return changes in words."""
     return [f"{name} deleted" if value is None else f"{name}={value}" for name, value in wanted.items()]
 
 
@@ -242,11 +241,11 @@ def _resource(topic: str | None, broker: int | None) -> "Resource":
 def _owner(
     topic: str | None, broker: int | None, all_brokers: bool, data_dir: Path | None
 ) -> "tuple[Path, Owner, str]":
-    """Return the data folder, whose options are meant, and the words for that."""
+    """Return the data folder, the owner of the options, and the owner in words."""
     from tidelog.broker.stored_options import Owner
 
     if data_dir is None:
-        raise CommandError("--all-brokers: give --data-dir, too", USAGE)
+        raise CommandError("--all-brokers needs --data-dir", USAGE)
     if all_brokers and topic is None and broker is None:
         return data_dir, Owner(None), "all brokers"
     if all_brokers or (topic is None) == (broker is None):
@@ -257,7 +256,7 @@ def _owner(
 
 @contextmanager
 def _folder_errors() -> Iterator[None]:
-    """Turn what goes wrong with a data folder into CommandError."""
+    """Turn errors of a data folder into CommandError."""
     from tidelog.broker.catalog import CatalogError
     from tidelog.config.errors import ConfigError
     from tidelog.storage.errors import StorageError

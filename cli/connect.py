@@ -1,7 +1,7 @@
-"""The broker that `--bootstrap` names, for the verbs that talk to one.
+"""The connection to the broker at `--bootstrap`, and look-ups that several verbs share.
 
-Owns what client errors are called on the command line. Imports the client only when a verb connects, so that a wrong
-command line and `VERB --help` are answered without it.
+Client errors become a CommandError here. The client is imported when a verb connects, so that `--help` and errors of
+usage are fast.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,7 +22,7 @@ _CLIENT_ID: Final = "tidelog-cli"
 
 @contextmanager
 def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
-    """Connect to a broker, and turn client errors into CommandError."""
+    """Connect to a cluster; client errors become CommandError."""
     from tidelog.client import address
     from tidelog.client.cluster import Cluster
     from tidelog.client.errors import (
@@ -47,7 +47,7 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
             advice = f"start one with {called()} serve{port_hint}"
             raise _unreachable(bootstrap, error.reason, advice) from error
         except UnknownHost as error:
-            advice = "--bootstrap takes the host and port that a broker listens on"
+            advice = "--bootstrap takes the host and port of a broker"
             raise _unreachable(bootstrap, error.reason, advice) from error
         except (Retriable, Unreachable) as error:
             message = f"the broker at {bootstrap} does not answer: {error}"
@@ -63,12 +63,12 @@ def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:
 
 
 def no_topic(topic: str) -> CommandError:
-    """Return the error for a topic that is not there."""
+    """Return the error for a topic that does not exist."""
     return CommandError(f"topic {topic} does not exist; {called()} topics list shows all topics")
 
 
 def describe_topic(cluster: "Cluster", topic: str) -> Any:
-    """Return the metadata of a topic; CommandError if it is not there."""
+    """Return the metadata of a topic; CommandError if it does not exist."""
     from tidelog.client.errors import BrokerError
     from tidelog.protocol.error_codes import ErrorCode
 
@@ -81,25 +81,26 @@ def describe_topic(cluster: "Cluster", topic: str) -> Any:
 
 
 def partitions_of(cluster: "Cluster", topic: str, wanted: Collection[int] = ()) -> "list[Partition]":
-    """Return the wanted partitions of a topic, or all; CommandError if one is not there."""
-    return choose(topic, [each.partition_index for each in describe_topic(cluster, topic).partitions], wanted)
+    """Return the wanted partitions of a topic, or all; CommandError if one is missing."""
+    return choose(describe_topic(cluster, topic), wanted)
 
 
-def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> "list[Partition]":
-    """Return the wanted ones of the partitions that are there, or all, by number."""
+def choose(described: Any, wanted: Collection[int] = ()) -> "list[Partition]":
+    """Return the wanted partitions of a topic by its metadata, or all, by number; CommandError if one is missing."""
     from tidelog.client.cluster import Partition
 
+    topic, there = described.name, {each.partition_index for each in described.partitions}
     if not there:
         raise no_topic(topic)
-    if missing := sorted(set(wanted) - set(there)):
+    if missing := sorted(set(wanted) - there):
         raise CommandError(
-            f"topic {topic} has no partition {missing[0]}; it has {counted(max(there) + 1, 'partition')}, from 0 on"
+            f"topic {topic} has no partition {missing[0]}; it has {counted(len(there), 'partition')}, from 0 on"
         )
     return [Partition(topic, number) for number in sorted(set(wanted or there))]
 
 
 def existing(cluster: "Cluster", wanted: "Collection[Partition]") -> "list[Partition]":
-    """Return those partitions that the broker has: committed offsets outlive a topic for a while."""
+    """Return the partitions that exist: committed offsets outlive a topic for a while."""
     topics = sorted({key.topic for key in wanted})
     found = cluster.topics(topics) if topics else []
     there = {(topic.name, each.partition_index) for topic in found for each in topic.partitions}
@@ -109,9 +110,9 @@ def existing(cluster: "Cluster", wanted: "Collection[Partition]") -> "list[Parti
 def find_offsets(
     cluster: "Cluster", wanted: "Mapping[Partition, int]"
 ) -> "tuple[dict[Partition, Found], list[Partition]]":
-    """Return the first record at or after a time of each partition, and the partitions whose logs cannot be read.
+    """Return the first record at or after a time of each partition, and the partitions that cannot be read.
 
-    CommandError for a topic without times.
+    CommandError for a topic without timestamps.
     """
     from tidelog.client.offsets import list_offsets
     from tidelog.protocol.error_codes import ErrorCode
@@ -121,8 +122,8 @@ def find_offsets(
     for key in sorted(found):
         if found[key].error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             raise CommandError(
-                f"topic {key.topic} has no times: it is kept in format 0 (message.format.version), whose records carry "
-                "none; name an offset instead, or have it searched by the time of appends: "
+                f"topic {key.topic} has no timestamps: message.format.version sets format 0, which has none; give an "
+                "offset instead, or have the broker search by append time: "
                 f"{called()} topics alter {key.topic} --config {LOOKUP_CLOCK}=append"
             )
     unread = sorted(key for key, each in found.items() if each.error_code)
@@ -130,7 +131,7 @@ def find_offsets(
 
 
 def find_all_offsets(cluster: "Cluster", wanted: "Mapping[Partition, int]") -> "dict[Partition, Found]":
-    """Do as `find_offsets` does; CommandError where a partition cannot be read."""
+    """Return the same as `find_offsets`; CommandError if a partition cannot be read."""
     found, unread = find_offsets(cluster, wanted)
     if unread:
         raise CommandError(unread_words(unread))
@@ -138,7 +139,7 @@ def find_all_offsets(cluster: "Cluster", wanted: "Mapping[Partition, int]") -> "
 
 
 def unread_words(partitions: "Collection[Partition]") -> str:
-    """Return what is said of partitions whose logs the broker cannot use: the first, and how many others."""
+    """Return the error of partitions that cannot be read: the first, and the number of others."""
     from tidelog.client.errors import explain
     from tidelog.protocol.error_codes import ErrorCode
 
@@ -148,13 +149,13 @@ def unread_words(partitions: "Collection[Partition]") -> str:
 
 
 def note_unread(partitions: "Collection[Partition]") -> None:
-    """Name on standard error the partitions that cannot be read, if there are any."""
+    """Name partitions that cannot be read on standard error."""
     if partitions:
         note(unread_words(partitions))
 
 
 def lookup_clock(cluster: "Cluster", topic: str) -> str:
-    """Return the clock by which the broker finds a topic's records by time; one without that option is Kafka."""
+    """Return the clock of searches in a topic; Kafka has no such option, and searches by record time."""
     from tidelog.client.admin import topic_options
 
     return topic_options(cluster, topic).get(LOOKUP_CLOCK, "record")

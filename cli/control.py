@@ -1,7 +1,4 @@
-"""`tidelog test-control`: commands of the control channel, and how their answers read.
-
-Names and values go to the broker as they are, and its answer comes back.
-"""
+"""`tidelog test-control`: the commands of the control channel. The broker checks their arguments."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +37,7 @@ SEEN = (
     Column("client_id", "client", or_dash),
     Column("did", "did"),
 )
-# What an entry of those that were applied says of the request, and not of the fault.
+# The fields of an applied fault that describe the request.
 _ABOUT = ("fault", "at_ms", "api", "version", "client_id")
 
 
@@ -53,7 +50,7 @@ def test_control() -> None:
 
 
 _data_dir_option = click.option(
-    "--data-dir", type=PATH, help="The data folder of the broker; default: as for serve."
+    "--data-dir", type=PATH, help="The data folder of the broker. Default: as for serve."
 )
 _partition_option = click.option(
     "--partition", "-p", type=Integer(0, INT_MAX), default=0, help="The partition."
@@ -61,7 +58,7 @@ _partition_option = click.option(
 
 
 def _command(name: str) -> Callable[[Callable[..., Arguments]], click.Command]:
-    """Make a verb of a function that returns the arguments of a command; options say which broker is asked."""
+    """Make a verb of a function that returns the arguments of a command; add the options of all verbs here."""
 
     def add(arguments_of: Callable[..., Arguments]) -> click.Command:
         @functools.wraps(arguments_of)
@@ -74,7 +71,7 @@ def _command(name: str) -> Callable[[Callable[..., Arguments]], click.Command]:
 
 
 def _fault_options(function: Callable[..., Arguments]) -> Callable[..., Arguments]:
-    """Give a function the declared options of a fault."""
+    """Give a verb the options of a fault, as the broker declares them."""
     for name, (declared, param) in reversed(FAULT_OPTIONS.items()):
         kind = str if get_origin(declared) is Literal else (get_args(declared) or (declared,))[0]
         bounded = Integer(param.at_least, param.at_most)
@@ -99,7 +96,7 @@ def hello() -> Arguments:
 
 @_command("now")
 def now() -> Arguments:
-    """Show the broker's time, once all due work is done."""
+    """Show the broker's time, after all due work is done."""
     return {}
 
 
@@ -133,10 +130,12 @@ def release() -> Arguments:
 @_command("fault")
 @click.argument("api", metavar="API...", nargs=-1, required=True, help="produce, fetch, ListOffsets ...")
 @click.option("--topic", callback=utf8, help="Only for this topic.")
-@click.option("--times", type=Integer(1, INT_MAX), default=1, help="How often.")
-@click.option("--always", is_flag=True, help="Until it is cleared.")
-@click.option("--probability", type=float, default=1.0, help="How likely, above 0 and up to 1.")
-@click.option("--seed", type=Integer(0, LONG_MAX), default=0, help="Of chance.")
+@click.option("--times", type=Integer(1, INT_MAX), default=1, help="How often to apply it.")
+@click.option("--always", is_flag=True, help="Apply it until it is cleared.")
+@click.option(
+    "--probability", type=float, default=1.0, help="Apply it with this probability, above 0 and up to 1."
+)
+@click.option("--seed", type=Integer(0, LONG_MAX), default=0, help="The seed of --probability.")
 @_fault_options
 def fault(
     api: Sequence[str],
@@ -160,17 +159,17 @@ def faults_seen() -> Arguments:
 
 
 @_command("clear_faults")
-@click.option("--fault", metavar="N", type=Integer(1), help="Only this one.")
-@click.option("--seen", is_flag=True, help="Forget those that were applied, too.")
+@click.option("--fault", metavar="N", type=Integer(1), help="Only this fault.")
+@click.option("--seen", is_flag=True, help="Forget the applied faults too.")
 def clear_faults(fault: int | None, seen: bool) -> Arguments:
-    """Remove all faults, a full disk too."""
+    """Remove all faults, and a full disk."""
     return {"fault": fault, "seen": seen}
 
 
 @_command("move_coordinator")
 @click.option("--group", "-g", callback=utf8, help="Only for this group.")
 def move_coordinator(group: str | None) -> Arguments:
-    """Make each client look up its group's coordinator. Each connected client is told once."""
+    """Make each client look up its group's coordinator. Each connected client gets NOT_COORDINATOR once."""
     return {"group": group}
 
 
@@ -231,9 +230,9 @@ def offsets(topic: str, partition: int) -> Arguments:
 
 
 def _do(data_dir: Path | None, as_json: bool, command: str, **arguments: Any) -> int:
-    """Have a broker do a command, and print the answer; return the exit code.
+    """Send a command to a broker, and print the answer; return the exit code.
 
-    `at_ms` may be a time in words, which is relative to the broker's.
+    `at_ms` may be a time in words, relative to the broker's clock.
     """
     with _connected(data_dir) as control:
         if isinstance(time := arguments.get("at_ms"), str):
@@ -244,13 +243,13 @@ def _do(data_dir: Path | None, as_json: bool, command: str, **arguments: Any) ->
 
 @contextmanager
 def _connected(data_dir: Path | None) -> Iterator["ControlClient"]:
-    """Connect to the broker of a data folder; what it refuses is a CommandError."""
+    """Connect to the broker of a data folder; its errors become CommandError."""
     from tidelog.cli.broker_options import configure
     from tidelog.cli.control_client import ControlClient, ControlError, NoControl
     from tidelog.config.errors import ConfigError
 
     try:
-        # The folder that `serve` would take, for the same words and the same environment.
+        # The same folder as `serve` with this option and environment.
         with closing(ControlClient(configure(None, (), data_dir).log_dir)) as client:
             yield client
     except ConfigError as error:
@@ -276,6 +275,6 @@ def _print(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _row(seen: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry with what the fault did in one column."""
+    """Return a row of the table: what the fault did is one column."""
     did = [f"{name}={value}" for name, value in seen.items() if name not in _ABOUT]
     return {**{name: seen.get(name) for name in _ABOUT}, "did": " ".join(did)}

@@ -1,7 +1,6 @@
-"""A client of the control channel of a broker under `--test-control`: DATA/.control, one JSON object a line.
+"""A client of the control channel of `--test-control`: DATA/.control, with one JSON object per line.
 
-It loads nothing of the broker's, so that a test starts quickly. Any thread may ask; commands are done one after the
-other.
+Any thread may use it; commands run one after the other. It imports little of the broker, so that a test starts fast.
 """
 
 import json
@@ -13,20 +12,20 @@ from typing import Any
 
 from tidelog.broker.control_protocol import NAME, reached
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
-# Longer than a broker lets itself take for what is due.
+# Longer than the broker's own limit for due work.
 ANSWERED_WITHIN_S = 90.0
 Answer = dict[str, Any]
 
 
 class ControlError(ValueError):
-    """The broker has refused a command: why, in its words."""
+    """The broker refused a command; the message is the broker's."""
 
 
 class NoControl(ConnectionError):
-    """No broker is there that could be controlled, or it has ended meanwhile."""
+    """There is no broker to control, or it has ended."""
 
 
 class ControlClient:
@@ -54,10 +53,10 @@ class ControlClient:
         self._lines = self._socket.makefile("rb")
 
     def ask(self, do: str, **arguments: Any) -> Answer:
-        """Have a command done; return the answer. ControlError if it is refused, NoControl if nobody is there."""
+        """Run a command, and return the answer. ControlError if it is refused, NoControl if there is no broker."""
         line = json.dumps({"do": do, **arguments}).encode() + b"\n"
         if self._process != os.getpid():
-            self._connect()  # A fork that shared the connection would read answers of its parent's.
+            self._connect()  # after a fork, a shared connection would mix up the answers of both processes
         with self._lock:
             try:
                 self._socket.sendall(line)
@@ -65,11 +64,11 @@ class ControlClient:
             except OSError as error:
                 raise NoControl(f"{do}: the broker does not answer: {error}") from error
         if not answer:
-            raise NoControl(f"{do}: the broker has ended the connection")
-        said: Answer = json.loads(answer)
-        if not said.pop("ok"):
-            raise ControlError(said["error"])
-        return said
+            raise NoControl(f"{do}: the broker closed the connection")
+        result: Answer = json.loads(answer)
+        if not result.pop("ok"):
+            raise ControlError(result["error"])
+        return result
 
     def close(self) -> None:
         """End the connection."""

@@ -1,4 +1,4 @@
-"""`tidelog delete-records`: have the partitions of a topic begin later."""
+"""`tidelog delete-records`: delete the oldest records of a topic."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -36,12 +36,12 @@ STARTS: Final = (Column("partition", "partition", is_number=True), Column("start
     "--offset",
     metavar="N",
     type=Integer(0, LONG_MAX),
-    help="Delete what lies before this offset of one --partition.",
+    help="Delete the records before this offset of one --partition.",
 )
 @click.option(
     "--before",
     metavar="TIME",
-    help=f"Delete what lies before the first record at or after this time: {TIME_HELP}.",
+    help=f"Delete the records before the first one at or after this time: {TIME_HELP}.",
 )
 @click.option("--all", "everything", is_flag=True, help="Delete all records.")
 @yes_option
@@ -57,24 +57,24 @@ def delete_records(
     as_json: bool,
     bootstrap: str,
 ) -> int:
-    """Delete the oldest records of a topic. Show where each partition begins now."""
+    """Delete the oldest records of a topic. Show the new start of each partition."""
     if (offset is not None) + (before is not None) + everything != 1:
         raise CommandError("give one of --offset N, --before TIME and --all", USAGE)
     if offset is not None and len(partitions) != 1:
-        raise CommandError("--offset N goes with one --partition", USAGE)
+        raise CommandError("--offset N needs exactly one --partition", USAGE)
     at_ms = None if before is None else time_ms("--before", before, now_ms())
     with connected(bootstrap) as cluster:
         from tidelog.client import admin
 
         described = describe_topic(cluster, topic)
         if described.is_internal:
-            raise CommandError(f"topic {topic} is the broker's own, and its records are not deleted by hand")
-        chosen = choose(topic, [each.partition_index for each in described.partitions], partitions)
+            raise CommandError(f"topic {topic} belongs to the broker, and its records cannot be deleted")
+        chosen = choose(described, partitions)
         if offset is not None:
             _check_offset(cluster, chosen[0], offset)
         wanted = dict.fromkeys(chosen, admin.HIGH_WATERMARK if offset is None else offset)
         if at_ms is not None:
-            # Where no record is as late, -1 is the high watermark: all that is there is earlier.
+            # If all records are earlier, the offset is -1, which deletes up to the high watermark.
             found = find_all_offsets(cluster, dict.fromkeys(chosen, at_ms))
             wanted = {key: each.offset for key, each in found.items()}
         if not yes and not confirm(f"Delete {_in_words(topic, chosen, offset, at_ms)}?"):
@@ -83,7 +83,7 @@ def delete_records(
             return FAILED
         starts = admin.delete_records(cluster, wanted)
     rows = [{"partition": key.partition, "start": starts[key]} for key in chosen]
-    print_rows(STARTS, rows, as_json=as_json, caption=f"{topic}: where it begins now")
+    print_rows(STARTS, rows, as_json=as_json, caption=f"{topic}: the new start of each partition")
     return OK
 
 

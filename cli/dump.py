@@ -1,7 +1,7 @@
-"""`tidelog dump`: what the files of a partition hold, read without a broker.
+"""`tidelog dump`: the contents of the files of a partition, read without a broker.
 
-Owns the walk over a file and the verdict on each of its parts. Refuses to mend anything. Reads a file that a broker is
-writing: what is not whole at its end is said, and is no error. Memory stays bounded by one batch, or by one index.
+It judges each part of a file, and repairs nothing. A broker may be writing the file, so an incomplete end is reported
+but is no error. Memory is bounded by a batch, or by an index.
 """
 
 import errno
@@ -40,14 +40,14 @@ from tidelog.storage import append_index, offset_index, producer_state, time_ind
 from tidelog.storage.blocks import DIGEST_BYTES
 from tidelog.storage.summary import Summary
 
-# What a file is called after it was put aside, by deletion or by compaction.
+# Suffixes of files that deletion or compaction has put aside.
 _ASIDE: Final = (".deleted", ".cleaned", ".swap")
-# How far the next whole batch is looked for after a damaged one.
+# How far to search for a whole batch after a damaged one.
 SEARCH_MAX_BYTES: Final = 16 << 20
 
 
 class Part(NamedTuple):
-    """One part of a file: its fields, JSON's names and values; `text` for eyes; `is_sound` is the verdict."""
+    """A part of a file: its fields for JSON, its text, and whether it is sound."""
 
     fields: dict[str, Any]
     text: str
@@ -63,7 +63,7 @@ class Part(NamedTuple):
 @click.option("--records", "--deep", "records", is_flag=True, help="Show the records in each batch too.")
 @json_option
 def dump(file: Path, records: bool, as_json: bool) -> int:
-    """Show what a file of a partition holds, and if it is sound. No broker is asked, nor disturbed if one runs.
+    """Show what a file of a partition holds, and if it is sound. A running broker is not disturbed.
 
     An incomplete last batch is reported but is no error, since a broker may be writing it.
     """
@@ -90,21 +90,21 @@ PartsOf = Callable[[IO[bytes], int, bool, Advance], Iterator[Part]]
 
 
 def _kind(path: Path) -> tuple[int, PartsOf]:
-    """Return the base offset that a file's name says, and what reads this kind of file."""
+    """Return the base offset in the name of a file, and the function that reads this kind of file."""
     name = path.name
     for ending in _ASIDE:
         name = name.removesuffix(ending)
     base, _, kind = name.partition(".")
     if kind not in _KINDS or not base.isdecimal():
         if not path.is_file():
-            raise CommandError(f"{path}: {'is no file' if path.exists() else os.strerror(errno.ENOENT)}")
+            raise CommandError(f"{path}: {'not a file' if path.exists() else os.strerror(errno.ENOENT)}")
         known = ", ".join(f".{known}" for known in _KINDS)
         raise CommandError(f"{path}: dump reads files named <20 digits> followed by one of {known}", USAGE)
     return int(base), _KINDS[kind]
 
 
 def _size(file: IO[bytes]) -> int:
-    """Return the size in bytes as it is now; reading goes on from the start."""
+    """Return the current size in bytes, and go to the start."""
     size = file.seek(0, 2)
     file.seek(0)
     return size
@@ -132,7 +132,7 @@ def _log(file: IO[bytes], _base_offset: int, with_records: bool, advance: Advanc
 
 
 def _entry_bytes(head: bytes) -> int:
-    """Return the size that an entry of any format has by its first bytes; 0 if they are no such thing."""
+    """Return the size of an entry of any format, from its first bytes; 0 if they are not an entry."""
     if len(head) <= MAGIC_POSITION:
         return HEADER_BYTES
     size = PREFIX_BYTES + int.from_bytes(head[LENGTH_POSITION:PREFIX_BYTES], "big", signed=True)
@@ -141,7 +141,7 @@ def _entry_bytes(head: bytes) -> int:
 
 
 def _next_batch(file: IO[bytes], position: int, size: int) -> int:
-    """Return the position of the first whole batch after a bad one, or the end of what is searched."""
+    """Return the position of the first whole batch after a damaged one, or the end of the search."""
     file.seek(position)
     data = file.read(SEARCH_MAX_BYTES)
     at = data.find(MAGIC, MAGIC_POSITION + 1)
@@ -156,7 +156,7 @@ def _next_batch(file: IO[bytes], position: int, size: int) -> int:
 def _unreadable(position: int, end: int) -> Part:
     fields = {"kind": "unreadable", "position": position, "bytes": end - position}
     return Part(
-        fields, f"unreadable: {end - position} bytes from position {position} are no batch", is_sound=False
+        fields, f"unreadable: {end - position} bytes from position {position} are not a batch", is_sound=False
     )
 
 
@@ -164,7 +164,7 @@ def _torn(position: int, size: int, end: int) -> Part:
     fields = {"kind": "torn", "position": position, "bytes": size - position}
     text = (
         f"the last batch, at position {position}, is not whole: {size - position} of {end - position} bytes "
-        "(it is being written, or was torn; a broker that opens the log cuts it off)"
+        "(it is being written, or is torn; a broker that opens the log removes it)"
     )
     return Part(fields, text)
 
@@ -278,7 +278,7 @@ def _append_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advan
         return
     header, entries = append_index.parsed(data)
     if header is None:
-        yield _damaged("not an append index of this version: its header is another, or damaged")
+        yield _damaged("its header is damaged, or is not that of an append index of this version")
     else:
         topic_id = str(UUID(bytes=header.topic_id))
         yield _part(
@@ -301,7 +301,7 @@ def _append_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advan
 
 
 def _index_entries(data: bytes, layout: Struct, advance: Advance) -> Iterator[tuple[int, int] | Part]:
-    """Yield the entries, and at the end what is none: space that was set aside, an entry being written."""
+    """Yield the entries, and a part for the rest: preallocated space, or an entry that is being written."""
     whole = len(data) - len(data) % layout.size
     for position in range(0, whole, layout.size):
         first, second = layout.unpack_from(data, position)
@@ -358,7 +358,7 @@ _KINDS: Final[dict[str, PartsOf]] = {
 
 
 def _part(fields: dict[str, Any], *, is_sound: bool = True) -> Part:
-    """Return a part whose text is its fields as name=value words after their kind."""
+    """Return a part whose text is its kind and its fields as name=value."""
     words = [f"{name}={_word(name, value)}" for name, value in fields.items() if name != "kind"]
     verdict = [] if is_sound else ["DAMAGED"]
     return Part(fields, " ".join([fields["kind"], *words, *verdict]), is_sound)

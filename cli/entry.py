@@ -1,6 +1,6 @@
-"""Where the `tidelog` command begins.
+"""The entry point of the `tidelog` command.
 
-Loads nothing before `run` is on its way: what is loaded at the top would be loaded where Ctrl-C is a traceback.
+Imports happen inside `run`, where Ctrl-C is caught; at the top of the module it would print a traceback.
 """
 
 import os
@@ -8,12 +8,12 @@ import sys
 
 
 def run() -> None:
-    """Run the command; Ctrl-C ends it without a word while it is still being loaded, too."""
+    """Run the command. Ctrl-C ends it silently, also while it is still importing."""
     try:
         _open_what_is_closed()
         import gc
 
-        # What is imported stays: looking through it for garbage takes a twentieth of a start.
+        # Imports leave little garbage, and its collection would take 5% of a start.
         gc.disable()
         from tidelog.cli.main import app
 
@@ -26,9 +26,9 @@ def run() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Have the three standard streams lead nowhere where they were closed (`>&-`): no file may get their place."""
+    """Open closed standard streams (`>&-`) on the null device, so that no other file gets their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  (no file of ours: what the shell should have opened)
+            fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  (not one of our files)
             assert fd == number
             setattr(sys, name, os.fdopen(fd, "r" if number == 0 else "w"))

@@ -1,7 +1,4 @@
-"""What ends a verb early.
-
-Refuses to know how an error is shown: `cli.main` prints every one as a line on stderr.
-"""
+"""The error that ends a verb; `cli.main` prints it as one line on stderr."""
 
 import click
 
@@ -10,9 +7,9 @@ from tidelog.cli.text import shown
 
 
 class CommandError(click.ClickException):
-    """An error that the person at the keyboard can mend; the message says how."""
+    """An error that the user can do something about; the message says what."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        """Hold a message in one line, as what was typed may have others in it, and the code to exit with."""
+        """Take a message, which may repeat arguments of any content, and the exit code."""
         super().__init__(shown(message))
-        self.exit_code = exit_code  # type: ignore[misc] # to click it is the class's
+        self.exit_code = exit_code  # type: ignore[misc] # a class variable in click

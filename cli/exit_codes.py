@@ -1,4 +1,4 @@
-"""The exit codes that the command may have. It loads nothing: also one that Ctrl-C ends while it loads has one."""
+"""The exit codes of the command. Imports nothing, since `entry` needs them before the imports are done."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
-# What was to be looked at cannot be.
+# The files to check cannot be read.
 UNREADABLE: Final = 4
-# What a shell says of a command that SIGINT ended.
+# As shells report a command that SIGINT ended.
 INTERRUPTED: Final = 130

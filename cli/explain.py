@@ -1,14 +1,14 @@
-"""`tidelog explain`: why a segment stays or goes, how times lead to offsets, read from a data folder.
+"""`tidelog explain`: retention, compaction, and look-ups by time, explained from a data folder.
 
-`storage.retention` decides what expires, `storage.search` what is found. The folder is read as it is, with a broker
-running on it or not; nothing is locked or written. The broker's options come from the same places as the broker's own,
-and the output names those that decide. A topic that is not in the catalogue is what its folders say, as it will be to
-the broker that adopts them.
+The decisions are those of `storage.retention`, `storage.compaction.plan` and `storage.search`. Nothing is locked or
+written, and a broker may run on the folder. Options are read as `serve` reads them, and the output names those that
+matter. A topic that is not in the catalogue is taken from its folders, as a broker would adopt it.
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import click
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
 from tidelog.cli import time_options
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer, Verbs, json_option, topic_argument
-from tidelog.cli.broker_options import configure
+from tidelog.cli.broker_options import config_file_option, configure, overrides_option
 from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
@@ -58,7 +58,7 @@ _BEGINS: Final = {"record": "its largest record time", "append": "its last appen
 
 
 class _Where(NamedTuple):
-    """What of which folder is to be explained."""
+    """The partitions to explain, and the options of their broker."""
 
     topic: str
     partition: int | None  # None for all
@@ -68,13 +68,13 @@ class _Where(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """What is known of the topic without opening its logs."""
+    """A topic, before its logs are opened."""
 
     name: str
     folder: Path
     partitions: list[int]
     config: TopicConfig
-    options: list[Described]  # of that configuration, each with where its value is from
+    options: list[Described]  # each option of `config` with the source of its value
 
 
 def _yes_or_dash(is_so: bool) -> str:
@@ -134,48 +134,46 @@ def explain() -> None:
     """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
 
 
-_partition_option = click.option("--partition", "-p", type=Integer(0, INT_MAX), help="Default: all of them.")
-_data_dir_option = click.option(
-    "--data-dir", type=PATH, help="The broker's data folder. Default: as the broker's."
-)
-_config_option = click.option(
-    "--config",
-    "config_file",
-    type=PATH,
-    help="The broker's server.properties, for what a topic does not set.",
-)
-_override_option = click.option(
-    "--override",
-    "overrides",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="An option that the broker was started with; may be repeated.",
-)
 _clock_option = click.option(
-    "--clock",
-    "clock_name",
-    metavar="CLOCK",
-    help="record or append. Default: the topic's lookup.clock.",
+    "--clock", "clock_name", type=click.Choice(list(CLOCKS)), help="Default: the topic's lookup.clock."
 )
+# The options of all these verbs, in the order of the help.
+_OPTIONS: Final = (
+    topic_argument,
+    click.option("--partition", "-p", type=Integer(0, INT_MAX), help="Default: all."),
+    click.option(
+        "--data-dir", type=PATH, help="The broker's data folder. Default: log.dir, as the broker takes it."
+    ),
+    config_file_option,
+    overrides_option,
+    json_option,
+)
+
+
+def _reads_folder(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a verb the options of all verbs here: as one argument `where`, and `as_json`."""
+
+    @wraps(function)
+    def verb(**given: Any) -> int:
+        return function(where=_Where(*[given.pop(name) for name in _Where._fields]), **given)
+
+    for option in reversed(_OPTIONS):
+        option(verb)
+    return verb
 
 
 @explain.command("retention")
-@topic_argument
-@_partition_option
-@_data_dir_option
-@_config_option
-@_override_option
-@json_option
-def explain_retention(as_json: bool, **where: Any) -> int:
+@_reads_folder
+def explain_retention(where: _Where, as_json: bool) -> int:
     """Show when each segment expires, by which rule and clock."""
     now_ms = time_options.now_ms()
-    with _opened(_Where(**where), now_ms) as (topic, logs):
+    with _opened(where, now_ms) as (topic, logs):
         rows = [
             _of(log) | _verdict(verdict, log)
             for log in logs
             for verdict in retention.verdicts(log.segments, log.log_start_offset, log.config, now_ms)
         ]
-    _print(topic, RETENTION_OPTIONS, as_json, RETENTION, "what retention makes of its segments", rows)
+    _print(topic, RETENTION_OPTIONS, as_json, RETENTION, "its segments under retention", rows)
     return OK
 
 
@@ -205,55 +203,50 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     if verdict.rule is not None:
         return f"goes: {age}"
     if not config.deletes:
-        return f"stays: cleanup.policy={','.join(config.cleanup_policy)}, so that nothing expires"
+        return f"stays: cleanup.policy={','.join(config.cleanup_policy)}, so nothing expires"
     if verdict.due_ms is None:
         is_empty = config.retention_ms != retention.UNLIMITED
-        return "stays: it is empty, and takes the appends" if is_empty else "stays: retention.ms=-1"
+        return "stays: it is the active segment, and empty" if is_empty else "stays: retention.ms=-1"
     if verdict.held_by is not None:
-        return f"stays: not before the segment at {verdict.held_by}, which is older"
+        return f"stays: the older segment at {verdict.held_by} has to go first"
     appends = ", unless more is appended" if verdict.segment.is_active else ""
     if retention.is_late(verdict.segment, config):
         bound = "retention.ms" if config.retention_ms < config.late_ms else "log.retention.check.interval.ms"
         span_ms = min(config.retention_ms, config.late_ms)
-        return f"stays: its records came late, they can be read for {bound}={span_ms} after the last append{appends}"
+        return f"stays: its records were late; they can be read for {bound}={span_ms} after the last append{appends}"
     return f"stays: {age}{appends}"
 
 
 @explain.command("compaction")
-@topic_argument
-@_partition_option
 @click.option(
     "--keys",
     "reads_keys",
     is_flag=True,
     help="Read all keys, and estimate how much of each segment is garbage.",
 )
-@_data_dir_option
-@_config_option
-@_override_option
-@json_option
-def explain_compaction(reads_keys: bool, as_json: bool, **where: Any) -> int:
+@_reads_folder
+def explain_compaction(where: _Where, reads_keys: bool, as_json: bool) -> int:
     """Show how far each segment is compacted, and what is due. Show also what the last pass saved."""
     now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(_Where(**where), now_ms) as (topic, logs):
+    with _opened(where, now_ms) as (topic, logs):
         for log in logs:
             if reads_keys:
                 _look_at_keys(log, now_ms)
             plan = plans.wanted(log, now_ms)
             rows += [_of(log) | _state(each, log, plan, now_ms) for each in log.segments]
             answers.append(_of(log, "answer") | _due(log, plan, now_ms))
-    caption = "what compaction makes of its segments"
+    caption = "its segments under compaction"
     _print(topic, COMPACTION_OPTIONS, as_json, COMPACTION, caption, rows, answers)
     for row in () if as_json else answers:
-        due = "" if row["due_at"] is None else f"; by time alone a pass is due at {times.show(row['due_at'])}"
+        due = "" if row["due_at"] is None else f"; a pass is due at {times.show(row['due_at'])} at the latest"
         print(f"partition {row['partition']}: {row['why']}{due}")
     return OK
 
 
 def _look_at_keys(log: Log, now_ms: int) -> None:
-    """Estimate the garbage of each segment, as a broker does, by samples of their keys."""
+    """Estimate the garbage of each segment from samples of keys, as a broker does."""
     candidates = [each for each in plans.compactable(log, now_ms) if not each.summary.damage]
     secret = secrets.token_bytes(keys.SECRET_BYTES)
     for segment in candidates:
@@ -284,45 +277,45 @@ def _why_compacted(segment: Segment, log: Log, plan: plans.Plan | None, now_ms: 
     if not config.compacts:
         return "stays: cleanup.policy=delete"
     if segment is log.active:
-        return "stays: it takes the appends"
+        return "stays: it is the active segment"
     if segment.next_offset <= log.log_start_offset:
         return f"stays: it ends before the log's start, {log.log_start_offset}"
     if segment.summary.damage:
         return "stays: some of its bytes are damaged"
     if segment not in plans.compactable(log, now_ms):
-        return f"waits: it, or one before it, is younger than min.compaction.lag.ms={config.min_compaction_lag_ms}"
+        return f"waits: it or an earlier segment is younger than min.compaction.lag.ms={config.min_compaction_lag_ms}"
     if plan is not None and segment in plan.must:
         if plans.has_expired(segment, now_ms):
             return "due: tombstones in it may go now"
         if plans.overdue_ms([segment] * plans.is_dirty(segment), config, now_ms) > 0:
             return f"due: it has waited for max.compaction.lag.ms={config.max_compaction_lag_ms}"
-        return "due: it is older than what is"
+        return "due: a later segment is due"
     if plan is not None and plan.by_yield:
         if segment.sample is None:
-            return "may be due: a broker looks at a sample of its keys; so does --keys"
+            return "may be due: that depends on a sample of its keys, which --keys reads"
         if segment in plans.worth_it(plan.candidates, config):
             return "due: its garbage is worth the copy"
-        return "rests: others give more for what is copied"
+        return "rests: other segments save more for the bytes copied"
     return "rests: it has been in a pass" if not plans.is_dirty(segment) else "rests: no pass is due"
 
 
 def _due(log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
-    """Return whether a pass over a log is due, and why or when."""
+    """Return whether a pass over a log is due, why, and when."""
     segments = plans.compactable(log, now_ms)
     garbage = plans.garbage_ratio(segments)
     most = max(log.config.min_cleanable_dirty_ratio, plans.GARBAGE_MIN)
     is_bound = any(each.sample is None for each in segments)
-    told = f"{garbage:.1%} of it {'may be' if is_bound else 'is'} garbage, "
+    share = f"{garbage:.1%} of it {'may be' if is_bound else 'is'} garbage, "
     if not log.config.compacts:
         why = "it is not compacted: cleanup.policy=delete"
     elif plan is None:
-        why = f"no pass is due: {told}not more than {most:.1%}"
+        why = f"no pass is due: {share}not more than {most:.1%}"
     elif plan.must:
-        why = "a pass is due: some of it has waited long enough, as told above"
+        why = "a pass is due: see the segments above"
     elif is_bound:
-        why = f"a pass may be due: {told}and from {most:.1%} on one is"
+        why = f"a pass may be due: {share}and from {most:.1%} on one is"
     else:
-        why = f"a pass is due: {told}more than {most:.1%}"
+        why = f"a pass is due: {share}more than {most:.1%}"
     return {
         "due": None if plan is not None and not plan.must and is_bound else plan is not None,
         "due_at": plans.next_due_ms(log, now_ms),
@@ -334,24 +327,19 @@ def _due(log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
 
 
 @explain.command("offset")
-@topic_argument
 @click.option("--at", metavar="TIME", required=True, help=f"{TIME_HELP}.")
-@_partition_option
 @_clock_option
-@_data_dir_option
-@_config_option
-@_override_option
-@json_option
-def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
+@_reads_folder
+def explain_offset(where: _Where, at: str, clock_name: str | None, as_json: bool) -> int:
     """Show how the first record at or after a time is found.
 
-    The answer comes with the segments, the index entries and the bytes that were read.
+    The output has the segments, index entries and bytes that were read.
     """
     now_ms = time_options.now_ms()
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
+    with _opened(where, now_ms) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             found = explained.first_at_or_after(log, at_ms, timeline)
@@ -368,22 +356,17 @@ def explain_offset(at: str, clock_name: str | None, as_json: bool, **where: Any)
     for row in () if as_json else answers:
         found_at = "nothing" if row["offset"] is None else f"offset {row['offset']}, {_dated(row)}"
         print(f"{_by(row)}{found_at}; {counted(row['bytes_read'], 'byte')} read")
-        _print_damage(row, "an earlier one may have been in them")
+        _print_damage(row, "they may have held an earlier record")
     return OK
 
 
 @explain.command("range")
-@topic_argument
 @click.option("--from", "since", metavar="TIME", required=True, help=f"{TIME_HELP}.")
-@click.option("--to", "until", metavar="TIME", required=True, help="Not in the range itself.")
-@_partition_option
+@click.option("--to", "until", metavar="TIME", required=True, help="The end, which is not in the range.")
 @_clock_option
-@_data_dir_option
-@_config_option
-@_override_option
-@json_option
-def explain_range(since: str, until: str, clock_name: str | None, as_json: bool, **where: Any) -> int:
-    """Show the range of offsets that holds a range of times. The range is exact. Show also what was read to find it."""
+@_reads_folder
+def explain_range(where: _Where, since: str, until: str, clock_name: str | None, as_json: bool) -> int:
+    """Show the range of offsets that holds a range of times. It is exact. Show also what was read to find it."""
     now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)
@@ -391,7 +374,7 @@ def explain_range(since: str, until: str, clock_name: str | None, as_json: bool,
     if from_ms > to_ms:
         raise CommandError(f"--from {since} is later than --to {until}: {first} is after {end}", USAGE)
     answers: list[dict[str, Any]] = []
-    with _opened(_Where(**where), now_ms, clock_name) as (topic, logs):
+    with _opened(where, now_ms) as (topic, logs):
         name, timeline = _clock(topic, clock_name)
         for log in logs:
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
@@ -408,13 +391,13 @@ def explain_range(since: str, until: str, clock_name: str | None, as_json: bool,
     _print(topic, LOOKUP_OPTIONS, as_json, RANGE, f"from {first} on and before {end}", answers)
     for row in () if as_json else answers:
         if row["bound"]:
-            print(f"{_by(row)}a bound is all that is known at an end: what may be of the range is in it")
-        _print_damage(row, "records of the range may have been in them")
+            print(f"{_by(row)}at an end only a bound is known: the range includes what may belong to it")
+        _print_damage(row, "they may have held records of the range")
     return OK
 
 
 def _clock(topic: _Topic, name: str | None) -> tuple[str, Timeline]:
-    """Return the clock by which a topic is searched, its own unless one is named."""
+    """Return the name of a clock, by default the topic's, and its timeline."""
     name = name or topic.config.lookup_clock
     return name, CLOCKS[name]
 
@@ -428,7 +411,7 @@ def _print(
     rows: Sequence[dict[str, Any]],
     answers: Sequence[dict[str, Any]] = (),
 ) -> None:
-    """Print rows and the options by which they are judged: as JSON, with the answers, or as a table."""
+    """Print the options and rows as a table, or with the answers as JSON."""
     options = {
         option.name: {"value": option.text, "source": SOURCES[option.source]}
         for option in topic.options
@@ -440,7 +423,7 @@ def _print(
         return
     print_rows(columns, rows, as_json=False, caption=f"{topic.name}: {caption}")
     words = [f"{name}={each['value']} ({each['source']})" for name, each in options.items()]
-    print(f"judged by {', '.join(words)}")
+    print(f"options: {', '.join(words)}")
 
 
 def _of(log: Log, kind: str = "segment") -> dict[str, Any]:
@@ -458,7 +441,7 @@ def _by(row: dict[str, Any]) -> str:
 
 def _dated(row: dict[str, Any]) -> str:
     at = times.show(row["timestamp"])
-    return f"at {at} or earlier, which is a bound" if row["bound"] else at
+    return f"at {at} or earlier (a bound)" if row["bound"] else at
 
 
 def _damage(unread: Unread) -> dict[str, Any]:
@@ -471,7 +454,7 @@ def _print_damage(row: dict[str, Any], what: str) -> None:
     for place in row["damage"]:
         upto = "the log's end" if place["next_offset"] is None else f"offset {place['next_offset'] - 1}"
         where = f"{shown(place['file'])}@{place['position']}"
-        print(f"{_by(row)}damaged bytes at {where}, to {upto}, were stepped over: {what}")
+        print(f"{_by(row)}damaged bytes at {where}, up to {upto}, were skipped: {what}")
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -493,12 +476,8 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(
-    where: _Where, now_ms: int, clock_name: str | None = None
-) -> Iterator[tuple[_Topic, Iterator[Log]]]:
-    """Yield the topic, and the logs of the partitions that were asked for, opened for reading one by one."""
-    if clock_name is not None and clock_name not in CLOCKS:
-        raise CommandError(f"--clock {shown(clock_name)}: must be one of {', '.join(CLOCKS)}", USAGE)
+def _opened(where: _Where, now_ms: int) -> Iterator[tuple[_Topic, Iterator[Log]]]:
+    """Yield the topic and the logs of the partitions, each opened read-only when it is reached."""
     try:
         topic = _topic(where)
         yield topic, _logs(where, topic, now_ms)
@@ -514,7 +493,7 @@ def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
     partitions = topic.partitions if where.partition is None else [where.partition]
     if not set(partitions) <= set(topic.partitions):
         raise CommandError(
-            f"--partition {where.partition}: {topic.name} has no such partition, the last is {topic.partitions[-1]}",
+            f"--partition {where.partition}: {topic.name} has no such partition; the last is {topic.partitions[-1]}",
             USAGE,
         )
     starts = load_offsets(topic.folder / LOG_STARTS)
@@ -524,7 +503,7 @@ def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
 
 
 def _topic(where: _Where) -> _Topic:
-    """Return the topic as the catalogue has it, with the partitions of folders that a start would adopt."""
+    """Return the topic in the catalogue, with the partitions that a start would adopt from folders."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
@@ -538,16 +517,16 @@ def _topic(where: _Where) -> _Topic:
         broker, left_out = stored.broker_options(broker, own, everywhere)
     record = next((record for record in records if record.name == name), None)
     if record is None and not adopted:
-        raise CommandError(f"{folder}: there is no topic {shown(name)} in it")
+        raise CommandError(f"{folder} has no topic {shown(name)}")
     if record is None:
         note(
             f"topic {name} is not in the catalogue of {folder} yet: a broker that starts there adopts its folders, "
-            "and it has the broker's options then"
+            "and the topic gets the broker's options"
         )
     made = range(record.partitions) if record is not None else ()
     defaults = broker.topic_defaults()
     options, topic_left_out = stored.topic_options(defaults, record.options if record is not None else {})
     for problem in (*left_out, *topic_left_out):
-        note(f"a stored option is not honoured: {problem}")
+        note(f"a stored option is ignored: {problem}")
     config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
     return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))

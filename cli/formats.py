@@ -1,7 +1,6 @@
-"""How `tail` writes a record: text for eyes, JSON for programs, a template for everything else.
+"""The formats of `tail`: text, JSON, and templates.
 
-Owns the three formats. Refuses to know where records come from. Invariant: text is one line a record; a template's
-{key} and {value} are the bytes as they are.
+Text and JSON have one line for each record. {key} and {value} of a template are the bytes as they are.
 """
 
 import json
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-
-
 WIDTH_DIGITS: Final = 4
 
 Format = Callable[["Record"], bytes]
 
 
 def choose(name: str) -> Format:
-    """Return the function that writes a record as one line, by the name of a format or by a template."""
+    """Return the function that formats a record, by the name of a format or by a template."""
     if name == "text":
         return _text
     if name == "json":
@@ -41,7 +38,7 @@ def choose(name: str) -> Format:
 
 
 def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[str, Any]:
-    """Return key, value and headers of a record as JSON takes them."""
+    """Return key, value and headers of a record for JSON."""
     shown = [{"name": name, **json_bytes("value", data)} for name, data in headers]
     return {**json_bytes("key", key), **json_bytes("value", value), "headers": shown}
 
@@ -76,7 +73,7 @@ def _timestamp_type(record: "Record") -> str | None:
 
 
 def _template(template: str) -> Format:
-    """Read a template in the syntax of `str.format`; \\t and \\n stand for themselves as in a shell's printf."""
+    """Read a template in the syntax of `str.format`, with \\t and \\n as in a shell's printf."""
     try:
         fields = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
     except ValueError as error:
@@ -87,7 +84,7 @@ def _template(template: str) -> Format:
                 f"--format: no such field {{{name}}}; the fields are {', '.join(FIELDS)}", USAGE
             )
         if "{" in spec:
-            raise _unusable(template, f"a specification, '{spec}', holds no field of its own")
+            raise _unusable(template, f"the format '{spec}' of a field cannot hold another field")
         if any(len(number.lstrip("0")) > WIDTH_DIGITS for number in re.findall(r"\d+", spec)):
             raise _unusable(template, f"a field has at most {10**WIDTH_DIGITS - 1} characters")
     spelled = template.replace("\\t", "\t").replace("\\n", "\n") + "\n"
@@ -107,8 +104,8 @@ def _template(template: str) -> Format:
 
     from tidelog.client.fetching import Record
 
-    # What can be written of this can be written of every record: Python finds fault with a specification, or with a
-    # number that is too large for it, only as it writes.
+    # Python rejects a bad format, or a number that is too large for it, only when it formats. If this record works,
+    # every record does.
     extreme = Record("", (1 << 31) - 1, (1 << 63) - 1, (1 << 63) - 1, 0, b"", b"", [])
     try:
         write(extreme)

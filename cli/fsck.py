@@ -1,7 +1,4 @@
-"""`tidelog fsck`: what is damaged in a data folder, a line each, and a verdict at the end.
-
-Owns the lines and the exit code. Refuses to know what damage is, or how it is mended.
-"""
+"""`tidelog fsck`: a line for each damaged place of a data folder, and a summary. `storage.fsck` finds and repairs."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -36,8 +33,8 @@ DAMAGE: Final = "damage"
 def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
     """Check logs and the files beside them, and list damage. Only --repair writes.
 
-    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
-    mended), 4 there is nothing to look at, or it cannot be read.
+    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that could not be
+    repaired), 4 there is nothing to check, or it cannot be read.
     """
     if (folder is None) == (data_dir is None):
         raise CommandError("name the folder to check, either as FOLDER or with --data-dir", USAGE)
@@ -62,7 +59,7 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
 
 
 def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
-    """Return what tells whether the catalogue has a partition; without a catalogue nobody knows of a deletion."""
+    """Return a function that tells whether the catalogue has a partition; without a catalogue, it has all."""
 
     @cache
     def partitions() -> dict[str, int] | None:
@@ -85,7 +82,7 @@ def _kind(problem: Problem) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Say nothing but what is found: storage tells a broker's log of what it meets."""
+    """Keep the log messages of storage, which are meant for a broker, out of the output."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -125,5 +122,5 @@ def _verdict(fsck: Fsck, problems: list[Problem], repair: bool, as_json: bool) -
     if repair and damaged:
         words.append(f"{repaired} repaired")
     if unseen:
-        words.append(f"{unseen} not looked at")
+        words.append(f"{unseen} not checked")
     return ": ".join([words[0], ", ".join(words[1:])])

@@ -1,8 +1,8 @@
-"""`tidelog groups reset`: set where a group reads on.
+"""`tidelog groups reset`: set the committed offsets of a group.
 
-Owns the plan: which offset each partition gets, and what that skips or has read again. A time is the broker's to look
-up, exactly, by the clock that it searches the topic by (`lookup.clock`); the plan says which. Invariant: nothing is
-changed while the group has members, and nothing that was not shown.
+The plan has the new offset of each partition, and how many records that skips or repeats. The broker looks up times, by
+the clock of the topic (`lookup.clock`), which the plan names. Nothing changes while the group has members, or without
+being shown first.
 """
 
 import re
@@ -50,7 +50,6 @@ _TOPIC = re.compile(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 
 Row = dict[str, Any]
 
-
 PLAN: Final = (
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
@@ -59,7 +58,7 @@ PLAN: Final = (
     Column("skipped", "skipped", or_dash, is_number=True),
     Column("read_again", "read again", or_dash, is_number=True),
 )
-# Where a time was asked for: by which clock, and the time of the record that was found.
+# For a time: by which clock, and the time of the record that was found.
 TIMED: Final = (
     *PLAN,
     Column("clock", "by time of"),
@@ -75,12 +74,12 @@ class _Shift(NamedTuple):
     records: int
 
 
-# An offset, `earliest` or `latest`, a time, or a step from what is committed.
+# An offset, `earliest` or `latest`, a time, or a number of records from the committed offset.
 _Wanted = int | str | _Time | _Shift
 
 
 class _Partition(NamedTuple):
-    """What is known of a partition before the plan is made."""
+    """The committed offset of a partition, and its start and end."""
 
     old: int | None
     start: int
@@ -97,11 +96,9 @@ class _Partition(NamedTuple):
     callback=utf8,
     help="A topic, or some of its partitions; may be repeated.",
 )
-@click.option(
-    "--all-topics", is_flag=True, help="Every partition of which the group has committed an offset."
-)
-@click.option("--to-offset", metavar="N", help="earliest, latest, or the number of a record.")
-@click.option("--to-time", metavar="TIME", help=f"The first record at or after it: {TIME_HELP}.")
+@click.option("--all-topics", is_flag=True, help="Every partition that the group has committed an offset of.")
+@click.option("--to-offset", metavar="N", help="earliest, latest, or an offset.")
+@click.option("--to-time", metavar="TIME", help=f"The first record at or after a time: {TIME_HELP}.")
 @click.option("--by-duration", metavar="LENGTH", help="The first record of the last 2h, '3 days' or 1h30m.")
 @click.option(
     "--shift-by",
@@ -126,7 +123,7 @@ def reset(
     as_json: bool,
     bootstrap: str,
 ) -> int:
-    """Set where a group without members reads on. The plan is shown first: what is skipped, what is read again."""
+    """Set the committed offsets of a group without members. The plan is shown first: what is skipped or repeated."""
     if bool(topics) == all_topics:
         raise CommandError("give either --topic NAME (NAME:0,1 for some partitions) or --all-topics", USAGE)
     wanted = _wanted(to_offset, to_time, by_duration, shift_by)
@@ -170,22 +167,22 @@ def _commit(cluster: "Cluster", group: str, plan: "Mapping[Partition, int]") -> 
         commit(cluster, group, plan)
     except BrokerError as error:
         if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
-            raise CommandError(f"group {group} was not reset: it has members by now") from error
+            raise CommandError(f"group {group} was not reset: it has members now") from error
         raise
 
 
 def _check_name(group: str) -> None:
-    """Refuse a name that no member of a group can have."""
+    """Refuse the empty name, which no member can join."""
     if not group:
-        raise CommandError("GROUP is empty: nobody reads in a group without a name", USAGE)
+        raise CommandError("GROUP is empty: a group must have a name", USAGE)
 
 
 def _check_group(group: str, found: "Described | None", every: bool, is_dry: bool) -> None:
-    """Refuse to change a group that has members; a plan that stays one is no matter of theirs."""
+    """Refuse to change a group that has members; --dry-run only notes them."""
     if found is None:
         if every:
             raise no_group(group)
-        note(f"group {group} does not exist yet; its first offsets make it")
+        note(f"group {group} does not exist; the first offset creates it")
     elif is_dry and found.members:
         note(f"group {group} would not be reset now: {in_words(found.members)}")
     else:
@@ -209,7 +206,7 @@ def _wanted(
     if text in (EARLIEST, LATEST):
         return text
     if not (text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS):
-        raise CommandError(f"--to-offset {to_offset}: must be earliest, latest or a number from 0 up", USAGE)
+        raise CommandError(f"--to-offset {to_offset}: must be earliest, latest or a number", USAGE)
     return int(text)
 
 
@@ -222,7 +219,7 @@ def _in_words(wanted: _Wanted) -> str:
 
 
 def _parse_topics(texts: Sequence[str]) -> dict[str, set[int]]:
-    """Return the numbers of the partitions that are meant, by topic; none for all."""
+    """Return the chosen partitions by topic; an empty set for all."""
     chosen: dict[str, set[int]] = {}
     whole: set[str] = set()
     for text in texts:
@@ -246,16 +243,14 @@ def _all_committed(cluster: "Cluster", group: str, committed: "Mapping[Partition
 def _plan(
     cluster: "Cluster", keys: "Sequence[Partition]", committed: "Mapping[Partition, int]", wanted: _Wanted
 ) -> "tuple[list[Row], dict[Partition, int]]":
-    """Return the rows that are shown, and the offset that each partition gets."""
+    """Return the rows to show, and the new offset of each partition."""
     starts, ends, unread = offsets.bounds(cluster, keys)
     if unread:
         raise CommandError(unread_words(unread))
     known = {key: _Partition(committed.get(key), starts[key], ends[key]) for key in keys}
     if isinstance(wanted, _Shift) and (without := [key for key in keys if key not in committed]):
         key = without[0]
-        raise CommandError(
-            f"--shift-by: nothing is committed of partition {key.partition} of {key.topic} to go on from"
-        )
+        raise CommandError(f"--shift-by: partition {key.partition} of {key.topic} has no committed offset")
     found: dict[Partition, Found] = {}
     clocks: dict[str, str] = {}
     if isinstance(wanted, _Time):
@@ -267,7 +262,7 @@ def _plan(
         asked_for = _offset(wanted, part, answer)
         plan[key] = new = min(max(asked_for, part.start), part.end)
         if new != asked_for:
-            note(f"{key}: offset {asked_for} is not in {part.start} to {part.end}: {new} instead")
+            note(f"{key}: offset {asked_for} is not in {part.start} to {part.end}; using {new}")
         timed = {} if answer is None else {"clock": clocks.get(key.topic), "timestamp": _timestamp(answer)}
         rows.append(_row(key, part, new) | timed)
     return rows, plan
@@ -288,7 +283,7 @@ def _timestamp(answer: "Found") -> int | None:
 
 
 def _row(key: "Partition", part: _Partition, new: int) -> Row:
-    """Count offsets of what is there: what lies before the start is gone, and nothing is past the end."""
+    """Return a row of the plan. It counts only offsets between the start and the end of the partition."""
     was = None if part.old is None else min(max(part.old, part.start), part.end)
     return {
         "topic": key.topic,

@@ -1,7 +1,7 @@
 """`tidelog groups`: list, describe and delete consumer groups.
 
-A row of a description is put together of what the group has committed, where the partition ends and who reads it. How
-far behind that is in time is `client.lag`'s.
+A row of a description has the committed offset, the end of the partition, and its member. `client.lag` finds the lag in
+time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def groups() -> None:
 @click.option(
     "--held",
     is_flag=True,
-    help="Show who committed, when last, and how much memory of the broker that takes.",
+    help="Show which address committed, when last, and how much of the broker's memory that takes.",
 )
 @json_option
 @bootstrap_option
@@ -99,7 +99,7 @@ def list_all(held: bool, as_json: bool, bootstrap: str) -> int:
 @json_option
 @bootstrap_option
 def describe(group: str, as_json: bool, bootstrap: str) -> int:
-    """Show a group's members, what it has committed, and its lag. The lag is in records and in time."""
+    """Show a group's members, its committed offsets, and its lag. The lag is in records and in time."""
     with connected(bootstrap) as cluster:
         from tidelog.client.groups import committed
 
@@ -127,7 +127,7 @@ def describe(group: str, as_json: bool, bootstrap: str) -> int:
 
 
 def find(cluster: "Cluster", group: str) -> "tuple[Listed, Described]":
-    """Return a group and its members; CommandError if it is not there."""
+    """Return a group and its members; CommandError if it does not exist."""
     from tidelog.client import groups as client_groups
 
     listed = client_groups.list_groups(cluster).get(group)
@@ -147,17 +147,17 @@ def _member_row(member: "Member") -> dict[str, Any]:
 def _past_end(group: str, row: Mapping[str, Any]) -> str:
     return (
         f"{row['topic']}-{row['partition']}: the committed offset is {row['past_end']} past the end: the log was cut, "
-        "or the topic was made again. Members start where their auto.offset.reset says; "
-        f"{called()} groups reset {group} sets where"
+        "or the topic was created again. Members start as their auto.offset.reset says; "
+        f"{called()} groups reset {group} sets an offset"
     )
 
 
 def _partitions(
     cluster: "Cluster", committed: "Mapping[Partition, int]", members: "Sequence[Member]"
 ) -> "tuple[list[dict[str, Any]], list[Partition]]":
-    """Return a row for each partition of which an offset is committed, or that a member reads.
+    """Return a row for each partition with a committed offset or a member.
 
-    Returned as well are the partitions that the broker cannot read, whose ends are not known.
+    Also return the partitions that the broker cannot read, so that their end is unknown.
     """
     from tidelog.client import lag
     from tidelog.client.cluster import Partition
@@ -207,7 +207,7 @@ def _partitions(
 @json_option
 @bootstrap_option
 def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Delete groups without members, and what they have committed."""
+    """Delete groups without members, and their committed offsets."""
     with connected(bootstrap) as cluster:
         from tidelog.client import groups as client_groups
 
@@ -215,11 +215,11 @@ def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, 
             _, described = find(cluster, names[0])
             refuse_members(names[0], described.members, "deleted")
             chosen, busy = [names[0]], 0
-            question = f"Delete group {shown(names[0])} and all that it has committed?"
+            question = f"Delete group {shown(names[0])} and its committed offsets?"
         else:
             chosen, busy = _chosen(cluster, names, address)
             first = ", ".join(map(shown, chosen[:3])) + ", ..." * (len(chosen) > 3)
-            question = f"Delete {counted(len(chosen), 'group')} and all that they have committed ({first})?"
+            question = f"Delete {counted(len(chosen), 'group')} and their committed offsets ({first})?"
         if busy:
             note(f"{counted(busy, 'group')} with members not deleted; stop them first")
         if not chosen:
@@ -239,7 +239,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _chosen(cluster: "Cluster", names: Sequence[str], address: str | None) -> tuple[list[str], int]:
-    """Return the groups that are meant and have no members, and how many have some; CommandError for a missing one."""
+    """Return the matching groups without members, and the number of those with members; CommandError."""
     from tidelog.client.groups import list_groups
 
     there = list_groups(cluster)
@@ -259,18 +259,18 @@ def _matches(group: str, pattern: str) -> bool:
 
 
 def no_group(group: str) -> CommandError:
-    """Return what is said of a group that is not there."""
+    """Return the error for a group that does not exist."""
     return CommandError(f"group {group} does not exist; {called()} groups list shows all groups")
 
 
 def refuse_members(group: str, members: "Sequence[Member]", done: str) -> None:
-    """Raise CommandError where a group has members, and name them."""
+    """Raise CommandError if a group has members, and name them."""
     if members:
         raise CommandError(f"group {group} was not {done}: {in_words(members)}; stop them first")
 
 
 def in_words(members: "Sequence[Member]") -> str:
-    """Return who the members of a group are; of many, the first."""
+    """Return the number of members, and the names of the first."""
     named = [f"{each.client_id} at {each.host} ({each.member})" for each in members[:3]]
     more = [f"{len(members) - len(named)} more"] if len(members) > len(named) else []
     return f"it has {counted(len(members), 'member')}: {', '.join(named + more)}"

@@ -1,7 +1,7 @@
-"""What groups have committed, and the address that has: `__consumer_offsets`, read from its start to its end.
+"""The memory that the committed offsets of groups take, and the addresses that committed them.
 
-Owns what a group holds in the memory of the broker by its offsets, as the broker counts it. Members are not counted:
-what they hold is free when they leave. Refuses to know how a topic is read.
+It is found by reading `__consumer_offsets`, and counted as the broker counts it. The memory of members is not in it: it
+is freed when they leave.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """The offsets of one group: how many, about how much memory they take, who has committed most, and when last."""
+    """The offsets of a group: their number and memory, the address that committed most, and the time of the last."""
 
     offsets: int = 0
     held_bytes: int = 0
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 def by_group(cluster: "Cluster") -> dict[str, Held]:
-    """Return what each group has committed; nothing where no group ever has."""
+    """Return what each group holds by its committed offsets."""
     from tidelog.cli.connect import choose
     from tidelog.protocol.error_codes import ErrorCode
     from tidelog.protocol.topic_names import OFFSETS_TOPIC
@@ -33,7 +33,7 @@ def by_group(cluster: "Cluster") -> dict[str, Held]:
     committed: dict[str, dict[tuple[str, int], Committed]] = {}
     (topic,) = cluster.topics([OFFSETS_TOPIC])
     if topic.error_code == ErrorCode.NONE:
-        chosen = choose(OFFSETS_TOPIC, [each.partition_index for each in topic.partitions], ())
+        chosen = choose(topic)
         for records in tail.Reader(cluster, chosen, tail.Span()).read():
             for record in records:
                 _add(record, committed)
@@ -49,7 +49,7 @@ def _add(record: "Record", committed: "dict[str, dict[tuple[str, int], Committed
     try:
         key, value = records.read(record.key or b"", record.value) or (None, None)
     except WireError:
-        return  # The broker says so when it reads them.
+        return  # the broker logs these when it reads them
     if not isinstance(key, OffsetCommitKey):
         return
     offsets = committed.setdefault(key.group, {})

@@ -1,7 +1,4 @@
-"""`tidelog health`: what a broker says of itself at its HTTP port.
-
-Owns the words. Refuses to know what is well and what is not: the broker says that.
-"""
+"""`tidelog health`: the health that a broker reports at its HTTP port, in words."""
 
 from contextlib import closing
 from typing import Any
@@ -14,7 +11,7 @@ from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
 from tidelog.cli.output import to_json
 from tidelog.cli.text import counted, shown
 
-# Also where it has a hundred thousand partitions: it looks at them in steps.
+# Enough for a broker with a hundred thousand partitions.
 TIMEOUT_S = 30.0
 
 
@@ -28,7 +25,7 @@ TIMEOUT_S = 30.0
 )
 @json_option
 def health(address: str, as_json: bool) -> int:
-    """Show whether a broker is healthy. If not, show which logs take no writes, which cannot be compacted, and why."""
+    """Show whether a broker is healthy. If not, show which logs refuse writes or cannot be compacted, and why."""
     answer = _ask(address)
     if as_json:
         print(to_json(answer))
@@ -45,23 +42,23 @@ def _ask(address: str) -> dict[str, Any]:
     try:
         with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", "/health")
-            told = json.loads(connection.getresponse().read())
+            found = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException) as error:
         why = f"{address}: no answer over HTTP ({error}); a broker answers HTTP only if http.port is set"
         raise CommandError(why, UNREACHABLE) from error
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or "not_compacted" not in told:
+        found = None
+    if not isinstance(found, dict) or "not_compacted" not in found:
         raise CommandError(f"{address}: this is not the http.port of a Tidelog broker", UNREACHABLE)
-    return told
+    return found
 
 
-def _in_words(told: dict[str, Any]) -> list[str]:
-    held = f"{counted(told['topics'], 'topic')}, {counted(told['partitions'], 'partition')}"
-    lines = [f"{told['status']}: broker {told['node_id']}, Tidelog {told['version']}, {held}"]
+def _in_words(health: dict[str, Any]) -> list[str]:
+    held = f"{counted(health['topics'], 'topic')}, {counted(health['partitions'], 'partition')}"
+    lines = [f"{health['status']}: broker {health['node_id']}, Tidelog {health['version']}, {held}"]
     for count, named, what in (
-        (told["refusing_writes"], told["refused"], "takes no writes"),
-        (told["compaction_failing"], told["not_compacted"], "compaction fails, and is tried again"),
+        (health["refusing_writes"], health["refused"], "takes no writes"),
+        (health["compaction_failing"], health["not_compacted"], "compaction fails, and is tried again"),
     ):
         lines += [
             f"{each['log']}: {what if each.get('is_read', True) else 'not served'}: {each['reason']}"

@@ -1,9 +1,8 @@
-"""`tidelog import`: a partition's folder into a data folder, and what its owner must know before a broker starts.
+"""`tidelog import`: copy the folder of a partition into a data folder.
 
-Owns the lines. Refuses to know how a log is imported. Warnings are on stderr and leave the exit code at 0.
+Warnings about what a broker will do with it go to stderr, and the exit code stays 0. `broker.importing` does the work.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,13 +12,13 @@ from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
 from tidelog.cli.arguments import PATH, Integer, parse_options, topic_options_option, utf8
+from tidelog.cli.broker_options import config_file_option, configure
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
 from tidelog.cli.text import counted, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import INT_MAX
-from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
@@ -35,7 +34,7 @@ from tidelog.storage.layout import partition_of
 @click.option("--data-dir", type=PATH, required=True, help="The data folder; made if it is missing.")
 @click.option("--partition", type=Integer(0, INT_MAX), help="Default: the number in the folder's name.")
 @topic_options_option
-@click.option("--config", "config_file", type=PATH, help="The broker's server.properties file.")
+@config_file_option
 def import_folder(
     folder: Path,
     topic: str,
@@ -46,12 +45,12 @@ def import_folder(
 ) -> int:
     """Copy the log of a partition into a data folder. No broker may have either open.
 
-    Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. What the topic's
-    retention would delete is said.
+    Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. A warning says
+    what the topic's retention would delete.
     """
     number = _number(folder) if partition is None else partition
     try:
-        config = load(config_file, os.environ, {"log.dir": str(data_dir)})
+        config = configure(config_file, (), data_dir)
         with quiet():
             imported = import_partition(config, Clock(), folder, topic, number, parse_options(options))
     except ConfigError as error:
@@ -59,7 +58,7 @@ def import_folder(
     except (StorageError, CatalogError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        # Of a copy for which there is no room the system names the source, of a sync that fails nothing.
+        # If the disk is full, the error of a copy names its source; the error of a failed sync names no file.
         path = data_dir if error.errno in files.FULL else error.filename or data_dir
         raise CommandError(f"{path}: {error.strerror or error}") from error
     _warn(imported, config, folder, topic)
@@ -77,7 +76,7 @@ def _number(folder: Path) -> int:
     named = partition_of(folder.name) or partition_of(files.real(folder).name)
     if named is None:
         raise CommandError(
-            f"{folder}: its name does not end in -N; say which partition with --partition", USAGE
+            f"{folder}: its name does not end in -N; name the partition with --partition", USAGE
         )
     return named[1]
 
@@ -85,16 +84,16 @@ def _number(folder: Path) -> int:
 def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) -> None:
     staged, expired = imported.staged, imported.expired
     if imported.foreign:
-        note(f"{folder}: left alone, as they are not of a log: {', '.join(imported.foreign)}")
+        note(f"{folder}: not imported, as these are not files of a log: {', '.join(imported.foreign)}")
     if staged.cut_bytes:
-        note(f"{folder}: its last {staged.cut_bytes} bytes are no whole batch, and were left out")
+        note(f"{folder}: its last {staged.cut_bytes} bytes are not a whole batch, and were left out")
     for place in staged.damaged:
         note(f"{folder}/{place}: damaged, imported as it is; reads there are refused")
     if imported.has_transactions:
         note(
-            f"{folder}: holds transactions: consumers with isolation.level=read_committed get its aborted and open "
-            "ones, too; for committed records alone, copy the topic from Kafka with a consumer that reads them and a "
-            "producer without transactions, and import the copy"
+            f"{folder}: it holds transactions, and consumers with isolation.level=read_committed will get aborted and "
+            "open ones too; to have only committed records, copy the topic in Kafka with a read_committed consumer and "
+            "a producer without transactions, and import the copy"
         )
     if expired is None:
         return
@@ -112,8 +111,8 @@ def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) ->
 def _remedy(config: TopicConfig) -> str:
     if config.overrides.keys() & {"retention.ms", "retention.bytes"}:
         return (
-            "move the partition away before, and import it into a new topic with --option retention.ms=-1: this topic "
-            "has a retention of its own"
+            "move the partition away first, and import it into a new topic with --option retention.ms=-1: this topic "
+            "sets its own retention"
         )
     return (
         "start it with log.retention.ms=-1 and log.retention.bytes=-1 (--override, or in server.properties), or import "

@@ -1,4 +1,4 @@
-"""`tidelog log-dirs`: what the partitions take on the broker's disk, as the broker says."""
+"""`tidelog log-dirs`: the size of partitions on the broker's disk."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -81,6 +81,6 @@ def _folder(broker: int, folder: Any, size_bytes: int) -> dict[str, Any]:
 def _in_words(folder: dict[str, Any], partitions: int) -> str:
     space = ""
     if folder["usable_bytes"] is not None:
-        space = f"; of {folder['total_bytes']} bytes on its disk {folder['usable_bytes']} are free"
+        space = f"; {folder['usable_bytes']} of {folder['total_bytes']} bytes on its disk are free"
     of = f"broker {folder['broker']}, {shown(folder['log_dir'])}"
     return f"{of}: {folder['bytes']} bytes in {counted(partitions, 'partition')}{space}"

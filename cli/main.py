@@ -1,10 +1,10 @@
-"""The `tidelog` command: its verbs, and how all of them end.
+"""The `tidelog` command: its verbs, and their exit codes.
 
 An error is one line on stderr.
 
-Exit codes: 0 done; 1 failed (what the broker refused, what is damaged, what a person did not confirm); 2 the command
-line cannot be understood; 3 the broker cannot be reached, or stopped answering; 4 `fsck` could not
-look; 130 Ctrl-C. `serve` and `tail` are meant to be ended by Ctrl-C: they exit with 0.
+Exit codes: 0 done; 1 failed (the broker refused, something is damaged, or the user did not confirm); 2 wrong usage;
+3 the broker cannot be reached, or stopped answering; 4 `fsck` could not read; 130 Ctrl-C. `serve` and `tail` usually
+end by Ctrl-C, so they exit with 0.
 """
 
 import gc
@@ -24,10 +24,10 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note
 
-# The variable by which a shell asks for completions.
+# A shell sets this variable to ask for completions.
 _COMPLETE: Final = "_TIDELOG_COMPLETE"
-# Each verb: the module and the name of its command, and its line in the list of verbs. The module is imported when the
-# verb runs: `--help` needs none of them.
+# Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
+# runs, so `--help` is fast.
 _VERBS: Final = {
     "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
     "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
@@ -50,7 +50,7 @@ _VERBS: Final = {
 
 
 class _Tidelog(Verbs):
-    """The command as a whole: its errors are one line, and a reader that leaves is no error."""
+    """The command as a whole. An error is one line, and a closed pipe is not an error."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -62,13 +62,13 @@ class _Tidelog(Verbs):
     def main(
         self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **__: Any
     ) -> NoReturn:
-        """Run a verb and exit with its code; a device that takes no more output is an error like others."""
+        """Run a verb, and exit with its code. A write to standard output that fails is an error."""
         name = prog_name or "tidelog"
         try:
             status = self._run(name, sys.argv[1:] if args is None else list(args))
             sys.stdout.flush()
         except BrokenPipeError:
-            drop_output(sys.stdout)  # A reader that has had enough (`| head`) is no error.
+            drop_output(sys.stdout)  # the reader has closed the pipe, as `| head` does
             status = OK
         except OSError as error:
             drop_output(sys.stdout)
@@ -97,14 +97,14 @@ class _Tidelog(Verbs):
             return error.exit_code
 
     def _complete(self, name: str, wanted: str) -> int:
-        """Print what a shell asks for: its completion script, or the words that complete a command line."""
+        """Print the completion script of a shell, or the words that complete a command line."""
         from click.shell_completion import shell_complete
 
         try:
             status = shell_complete(self, {}, name, _COMPLETE, wanted)
         except (KeyError, ValueError) as error:
             raise CommandError(
-                f"{_COMPLETE}={wanted}: the shell has not set what is to be completed: {error}", USAGE
+                f"{_COMPLETE}={wanted}: the shell has not set the words to complete: {error}", USAGE
             ) from None
         if status:
             raise CommandError(f"{_COMPLETE}={wanted}: must be bash_source, zsh_source or fish_source", USAGE)
@@ -113,7 +113,7 @@ class _Tidelog(Verbs):
 
 def _load(listed: click.Command) -> click.Command:
     module, _, name = _VERBS[str(listed.name)][0].partition(".")
-    # As where `entry` imports this module.
+    # As in `entry`.
     gc.disable()
     found = getattr(import_module(f"tidelog.cli.{module}"), name)
     gc.enable()
@@ -122,8 +122,8 @@ def _load(listed: click.Command) -> click.Command:
 
 
 def _with_hint(message: str, error: click.ClickException) -> str:
-    """Return what was wrong, and name the help of the verb whose command line it was."""
-    # click puts several suggestions in brackets.
+    """Return an error message, for wrong usage with the help of the verb."""
+    # click writes some suggestions in brackets.
     message = re.sub(r"\((Did you mean .*\?)\)$", r"\1", message).rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:

@@ -1,4 +1,4 @@
-"""`tidelog offsets`: where the partitions of a topic start and end, or where they were at a time."""
+"""`tidelog offsets`: where the partitions of a topic start and end, or their first records at or after a time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 NONE: Final = "none at or after"
 
 Row = dict[str, int | None]
-
 
 _PARTITION = Column("partition", "partition", is_number=True)
 RANGE: Final = (
@@ -67,7 +66,7 @@ def offsets(topic: str, at: str | None, as_json: bool, bootstrap: str) -> int:
 def bounds(
     cluster: "Cluster", chosen: "Sequence[Partition]"
 ) -> "tuple[dict[Partition, int], dict[Partition, int], list[Partition]]":
-    """Return where partitions start and end, the next offset, and which could not be read."""
+    """Return the starts and ends of partitions, and the partitions that cannot be read."""
     from tidelog.client.offsets import EARLIEST, LATEST
 
     starts, _ = find_offsets(cluster, dict.fromkeys(chosen, EARLIEST))
@@ -80,12 +79,12 @@ def bounds(
 
 
 def ranges(cluster: "Cluster", chosen: "Sequence[Partition]") -> "tuple[list[Row], list[Partition]]":
-    """Return start, end and the largest timestamp of each partition, and which could not be read."""
+    """Return a row of `RANGE` for each partition, and the partitions that cannot be read."""
     from tidelog.client.offsets import MAX_TIMESTAMP, list_offsets
     from tidelog.protocol.error_codes import ErrorCode
 
     starts, ends, unread = bounds(cluster, chosen)
-    # A topic of format 0 has no times.
+    # A topic of format 0 has no timestamps.
     kept = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
     largest = list_offsets(cluster, dict.fromkeys(ends, MAX_TIMESTAMP), kept)
     rows: list[Row] = [

@@ -1,7 +1,7 @@
-"""What the verbs say: tables, JSON lines, the content of records, progress.
+"""The output of verbs: tables, JSON lines, the bytes of records, progress.
 
-Owns the difference between a terminal and a program at the other end: rich is loaded for a terminal only. Refuses to
-know topics and files. Invariant: nothing from a record reaches a terminal as a control character.
+Tables are drawn with rich on a terminal only; elsewhere they are aligned text. Control characters in records are
+escaped.
 """
 
 import base64
@@ -15,12 +15,12 @@ from tidelog.cli.text import CONTROLS, shown
 from tidelog.config import times
 
 Row = Mapping[str, Any]
-# Made once: there may be a million lines.
+# Made once, for output of a million lines.
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Column(NamedTuple):
-    """A column of a table: its key in the rows and in JSON, its title, how a value is shown."""
+    """A column of a table: its key in rows and JSON, its title, and how to show a value."""
 
     key: str
     title: str
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 def or_dash(value: object) -> str:
-    """Return a value of a cell on one line, - for none."""
+    """Return a value for a cell, on one line, - for none."""
     return "-" if value is None else shown(str(value))
 
 
@@ -39,17 +39,17 @@ def time(timestamp_ms: int | None) -> str:
 
 
 def known(number: int) -> int | None:
-    """Return a number of an answer or a file, in which -1 stands for none."""
+    """Return a number of a response or a file, None for -1."""
     return None if number < 0 else number
 
 
 def duration(length_ms: int | None) -> str:
-    """Return a length of time for a cell, - for none."""
+    """Return a duration for a cell, - for none."""
     return "-" if length_ms is None else times.show_duration(length_ms)
 
 
 def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool, caption: str = "") -> None:
-    """Print rows: as JSON a line each, on a terminal as a table under its caption, otherwise aligned."""
+    """Print rows: as JSON lines, on a terminal as a table with a caption, otherwise as aligned text."""
     if as_json:
         for row in rows:
             print(to_json(row))
@@ -69,17 +69,17 @@ def to_json(value: object) -> str:
 
 
 def is_terminal(stream: IO[Any]) -> bool:
-    """Tell whether a person reads this stream."""
+    """Tell whether a stream is a terminal."""
     return stream.isatty()
 
 
 def plain(data: bytes | None) -> str:
-    r"""Return bytes of a record as text that is safe to look at: \n, \t and \x1b are spelled out."""
+    r"""Return bytes of a record as text that is safe to print: \n, \t and \x1b are escaped."""
     return "null" if data is None else data.decode("utf-8", "backslashreplace").translate(CONTROLS)
 
 
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Return bytes of a record under their name: text where they are UTF-8, otherwise `<name>_base64`."""
+    """Return bytes of a record for JSON: under their name if they are UTF-8, else as `<name>_base64`."""
     try:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
@@ -88,7 +88,7 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how much more is done; shown on stderr while only stderr is a terminal."""
+    """Yield a function to report progress, which is shown on stderr if that is a terminal and stdout is not."""
     if is_terminal(sys.stdout) or not is_terminal(sys.stderr):
         yield lambda _: None
         return

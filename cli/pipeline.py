@@ -1,7 +1,4 @@
-"""`tidelog pipeline JOB`: hands the command line to the pipeline, which is an optional part.
-
-Owns what is said where Spark is missing. Refuses to know the jobs and their flags.
-"""
+"""`tidelog pipeline JOB`: passes the command line to the pipeline, an optional part that needs Spark."""
 
 from collections.abc import Sequence
 
@@ -25,7 +22,7 @@ def pipeline(context: click.Context) -> int:
 
 
 def run_job(words: Sequence[str]) -> int:
-    """Run a job by its command line; return its exit code. CommandError where Spark is missing."""
+    """Run a job by its command line; return its exit code. CommandError if Spark is missing."""
     from importlib import util
 
     missing = [name for name in NEEDED if util.find_spec(name) is None]

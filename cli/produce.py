@@ -1,8 +1,7 @@
-"""`tidelog produce`: lines from standard input, each a record.
+"""`tidelog produce`: send the lines of standard input as records.
 
-Owns the splitting of lines and the count of what was acknowledged. Invariants: what is counted is on disk (acks=all),
-in the order of the lines, each once; after the first line that is rejected no more are read; no wait is longer than
-STALLED_S without an acknowledgement, whatever has become of the broker.
+Acknowledged records are on disk (acks=all), in the order of the lines, each once. After a rejected line, no more lines
+are read. It gives up if nothing is acknowledged for STALLED_S.
 """
 
 import os
@@ -25,20 +24,20 @@ from tidelog.cli.time_options import now_ms
 if TYPE_CHECKING:
     from tidelog.client.producer import Producer
 
-# A broker that acknowledges nothing for so long is gone, or has no room on its disk: more than a restart takes.
+# Longer than a broker takes to restart.
 STALLED_S: Final = 20
-# After Ctrl-C: how long the answers that are under way are waited for.
+# How long to wait for answers after Ctrl-C.
 GOODBYE_S: Final = 1
-# How long a broker may take to answer anything but a record, so that what is said of it is said in time.
+# How long to wait for answers to other requests than Produce.
 ANSWER_S: Final = 5
-# While there are no lines to read, the answers are looked at this often.
+# While there are no lines to read, answers are handled at this interval.
 LOOK_S: Final = 0.1
 READ_BYTES: Final = 1 << 16
 
 
 def _separator(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value == "":
-        raise click.BadParameter("it is empty; leave it out where lines have no keys")
+        raise click.BadParameter("it is empty; leave it out if lines have no keys")
     utf8(context, parameter, value)
     return value
 
@@ -79,9 +78,9 @@ def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str
 
 
 def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the lines of a stream without their newline; while there is nothing to read, call `idle` now and then."""
+    """Yield the lines of a stream without their newline; call `idle` while there is nothing to read."""
     fd = stream.fileno()
-    begun: list[bytes] = []  # the parts of a line whose end is still to come
+    begun: list[bytes] = []  # the parts of a line that has not ended yet
     while True:
         while not select.select([fd], [], [], LOOK_S)[0]:
             idle()
@@ -99,7 +98,7 @@ def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
 
 
 def split(line: bytes, key_separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Return key and value of a line without its line end; ValueError where it has no separator."""
+    """Return key and value of a line without its line end; ValueError if it has no separator."""
     text = line.removesuffix(b"\n").removesuffix(b"\r")
     if key_separator is None:
         return None, text
@@ -112,7 +111,7 @@ def split(line: bytes, key_separator: bytes | None) -> tuple[bytes | None, bytes
 def send_lines(
     producer: "Producer", topic: str, lines: Iterable[bytes], key_separator: bytes | None
 ) -> CommandError | None:
-    """Send every line and wait for the answers; return what ended it before the last line was acknowledged."""
+    """Send all lines, and wait until they are acknowledged; return the error that ended it early."""
     from tidelog.client.errors import ClientError, Unreachable
     from tidelog.client.producer import Rejected, Stalled
 
@@ -128,7 +127,7 @@ def send_lines(
             producer.send(topic, value, now_ms(), key)
         producer.flush()
     except Rejected as error:
-        # What was under way beside a rejected line may be acknowledged; beside one that stalled, is or is not.
+        # Other records in flight may still be acknowledged.
         producer.settle(STALLED_S)
         return _rejected(error.number, str(error))
     except Stalled as error:
@@ -141,7 +140,7 @@ def send_lines(
         message = f"{error}; no more lines were read"
         return CommandError(message, UNREACHABLE if isinstance(error, Unreachable) else FAILED)
     except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # a second Ctrl-C waits for no more
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C ends the wait
             producer.settle(GOODBYE_S)
         return CommandError("stopped by Ctrl-C; no more lines were read", INTERRUPTED)
     return None

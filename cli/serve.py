@@ -1,4 +1,4 @@
-"""`tidelog serve`: from the command line to a running broker, and the lines that it says."""
+"""`tidelog serve`: start a broker by the command line, set up its log, and print its greeting."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer
-from tidelog.cli.broker_options import configure
+from tidelog.cli.broker_options import config_file_option, configure, overrides_option
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
 from tidelog.config import times
@@ -31,9 +31,9 @@ from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-# What stands for every address of this machine, and an address by which it is reached.
+# Wildcard addresses, and an address that reaches them from this machine.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# pip shows nothing of what a build says, so whoever starts a broker is told.
+# pip hides the output of a build, so this is printed at each start.
 INTERPRETED = (
     "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again "
     "(in its folder: make setup)"
@@ -44,21 +44,19 @@ _log = logging.getLogger(__name__)
 @click.command("serve")
 @click.option("--data-dir", type=PATH, help="The data folder; made if it is missing.")
 @click.option("--port", type=Integer(0, 65535), help="Port of the first listener; 0 takes a free one.")
-@click.option("--config", "config_file", type=PATH, help="A server.properties file.")
-@click.option(
-    "--override",
-    "overrides",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Set a broker option; may be repeated.",
-)
+@config_file_option
+@overrides_option
 @click.option("--ready-file", type=PATH, help="Write host:port to this file once the broker answers.")
-@click.option("--log-level", default="info", help="debug, info, warning or error.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="The least level to log.")
 @click.option("--test-control", is_flag=True, help="Let a test move the clock and set faults: DATA/.control.")
 @click.option(
-    "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start; {TIME_HELP}."
+    "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start: {TIME_HELP}."
 )
-@click.option("--stop-at-eof", is_flag=True, help="Stop when standard input ends, as with its owner.")
+@click.option(
+    "--stop-at-eof",
+    is_flag=True,
+    help="Stop when standard input ends, as it does when the parent process ends.",
+)
 def serve(
     data_dir: Path | None,
     port: int | None,
@@ -71,8 +69,6 @@ def serve(
     stop_at_eof: bool,
 ) -> int:
     """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
-    if log_level not in LOG_LEVELS:
-        return _complain(f"--log-level {log_level}: must be one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
     _end_by_signals()
     _raise_file_limit()
@@ -84,18 +80,18 @@ def serve(
     clock = Clock()
     if test_clock is not None:
         if not test_control:
-            return _complain("--test-clock: it needs --test-control", USAGE)
+            return _complain("--test-clock needs --test-control", USAGE)
         try:
             clock.hold(times.parse(test_clock, clock.now_ms()))
         except times.TimeError as error:
             return _complain(f"--test-clock {test_clock}: {error}", USAGE)
     if ready_file is not None and (problem := server.ready_file_problem(ready_file, config.log_dir)):
         return _complain(f"--ready-file {ready_file}: {problem}", USAGE)
-    for told in config.notes:
-        _log.info("%s", told)
+    for line in config.notes:
+        _log.info("%s", line)
 
     def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
-        if ready_file is not None:  # first: who reads the greeting may look for it
+        if ready_file is not None:  # before the greeting, so that it is there for a reader of the greeting
             _write_ready_file(ready_file, addresses[0])
         _greet(broker, addresses)
 
@@ -109,7 +105,7 @@ def serve(
     except (StorageError, CatalogError, BrokerFailed) as error:
         return _complain(str(error))
     except OSError as error:
-        # Of a write that failed the system does not say where; it is in the data folder.
+        # The error of a failed write names no file; it was in the data folder.
         return _complain(f"{error.filename or config.log_dir}: {error.strerror or error}")
     return OK
 
@@ -140,9 +136,9 @@ def _write_ready_file(path: Path, address: tuple[str, int]) -> None:
 
 
 def _end_by_signals() -> None:
-    """Have signals end the process before it can stop in order, the first one of a container as well.
+    """Let signals end process 1 of a container before the broker handles them.
 
-    That one the system spares what it has no handler for.
+    The system does not deliver signals without a handler to process 1.
     """
     if os.getpid() != 1:
         return
@@ -152,13 +148,13 @@ def _end_by_signals() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system lets us: each partition and each connection is one."""
+    """Raise the limit of open files to the maximum: each partition and each connection needs some."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
-    """Say in two lines that the broker is there, and what to try."""
+    """Print two lines: what the broker is, and a command to try."""
     where = ", ".join(host_and_port(*address) for address in addresses)
     which = "kernel compiled" if compiled.COMPILED else INTERPRETED
     if not compiled.COMPILED:
@@ -172,19 +168,19 @@ def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
             flush=True,
         )
         print(f"Try: echo hello | {called()} produce greetings --bootstrap {reached}", flush=True)
-    except OSError:  # a greeting that nobody can read is no reason not to serve
+    except OSError:  # standard output is closed, which does not stop the broker
         drop_output(sys.stdout)
 
 
 class _OneLine(logging.Formatter):
-    """An event is one line, whatever names it holds; a traceback follows in lines of its own."""
+    """Escapes control characters in a message, so that it is one line; a traceback follows on its own lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         return shown(super().formatMessage(record))
 
 
 def _start_logging(level: str) -> None:
-    """One line an event on stderr: time, level, logger, event and its name=value pairs."""
+    """Log to stderr, one line for each event: time, level, logger, and the event with its name=value pairs."""
     formatter = _OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler = logging.StreamHandler()

@@ -1,13 +1,12 @@
-"""`tidelog tail`: the records of a topic between two times, and those that come.
+"""`tidelog tail`: print the records of a topic, of a range of times, and those that follow.
 
-Owns which records are printed and in which order. Refuses to know how they are written. Within a partition the order
-is that of offsets; between partitions the record with the smaller timestamp comes first, as far as those that are
-there already go.
+Records of a partition are in the order of offsets. Partitions are merged by timestamp, as far as their records have
+arrived.
 
-A time range is exact where timestamps are out of order too: reading starts at the first record at or after `since`,
-goes to the end that the partition has at the start, and prints what has since <= timestamp < until. It cannot stop at
-the first record past `until`, since an earlier one may follow. Where the broker searches a topic by append time, which
-no record need carry, the range is from the broker's answer for `since` up to that for `until`, and all between.
+A range of times is exact even if timestamps are out of order: each partition is read from its first record at or after
+`since` to the end that it has at the start, and records with since <= timestamp < until are printed. Reading cannot
+stop at the first record past `until`, since an earlier one may follow. If the broker searches the topic by append time,
+which need not be in the records, the range is everything from the broker's answer for `since` to that for `until`.
 """
 
 import sys
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from tidelog.client.fetching import Polled, Record
 
 WAIT_MS: Final = 250
-# A partition that is ahead of the others by this much is not read further until they have caught up.
+# A partition that is ahead of the others by this many records waits for them.
 QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
 
@@ -56,9 +55,9 @@ STALLED_S: Final = 30
     "from_offset",
     metavar="N",
     type=Integer(0),
-    help="Begin at this offset of one --partition.",
+    help="Start at this offset of one --partition.",
 )
-@click.option("--until", metavar="TIME", help="Print only what is earlier; takes the same forms as --since.")
+@click.option("--until", metavar="TIME", help="Print only earlier records; takes the same forms as --since.")
 @click.option(
     "--follow", "-f", is_flag=True, help="Continue at the end, until Ctrl-C or until --until has passed."
 )
@@ -83,14 +82,14 @@ def tail(
     limit: int | None,
     bootstrap: str,
 ) -> int:
-    """Print the records of a topic, partitions merged by time. Each partition is in order of offset.
+    """Print the records of a topic, partitions merged by time. Each partition is in the order of offsets.
 
-    A range of times is exact even where records are out of order: each partition is read from its first record at or
-    after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
-    was appended from --since on and before --until, whatever times the records carry.
+    A range of times is exact even if records are out of order: each partition is read from its first record at or
+    after --since to its end, and records with since <= timestamp < until are printed. With lookup.clock=append, the
+    records appended at or after --since and before --until are printed.
     """
     if from_offset is not None and (since is not None or len(partitions) != 1):
-        raise CommandError("--offset N goes with one --partition, and without --since", USAGE)
+        raise CommandError("--offset N needs exactly one --partition, and no --since", USAGE)
     at_ms = now_ms()
     since_ms = None if since is None else time_ms("--since", since, at_ms)
     until_ms = None if until is None else time_ms("--until", until, at_ms)
@@ -101,7 +100,7 @@ def tail(
         )
     write = formats.choose(format_name)
     if since_ms is not None and since_ms > at_ms:
-        note(f"--since {since} is in the future, {times.show(since_ms)}: what is printed bears such a time")
+        note(f"--since {since} is in the future, {times.show(since_ms)}: earlier records are not printed")
     damaged: Sequence[Partition] = ()
     with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
         chosen = partitions_of(cluster, topic, partitions)
@@ -109,7 +108,9 @@ def tail(
         if since_ms is not None or until_ms is not None:
             by_append = lookup_clock(cluster, topic) == "append"
             if not by_append:
-                find_offsets(cluster, {chosen[0]: since_ms or until_ms or 0})  # refuses a topic without times
+                find_offsets(
+                    cluster, {chosen[0]: since_ms or until_ms or 0}
+                )  # raises CommandError for a topic without timestamps
         span = Span(since_ms, until_ms, by_append, from_offset, follow)
         reader = Reader(cluster, chosen, span)
         damaged = reader.damaged
@@ -119,9 +120,9 @@ def tail(
 
 
 class Span(NamedTuple):
-    """Which records of a partition are meant: from a time or an offset, up to a time; times by one of the clocks.
+    """The records to read: from a time or an offset, up to a time, by one of the clocks.
 
-    Without a start it is the partition's, or where it is followed its end.
+    By default they start at the start of the partition, or with `follow` at its end.
     """
 
     since_ms: int | None = None
@@ -131,9 +132,9 @@ class Span(NamedTuple):
     follow: bool = False
 
     def has(self, timestamp: int) -> bool:
-        """Tell whether a record that was read is meant, by the time that it carries."""
+        """Return whether a record is in the span, by its timestamp."""
         since_ms = self.since_ms or 0
-        # A record without a timestamp (-1) belongs to no range, and to the whole.
+        # A record without a timestamp (-1) is only in a span without bounds.
         if self.by_append or (since_ms == 0 and self.until_ms is None):
             return True
         return since_ms <= timestamp and (self.until_ms is None or timestamp < self.until_ms)
@@ -161,7 +162,7 @@ def _print(
 
 
 class _Partition:
-    """One partition: the records that are there and not yet printed, and how far it must be read."""
+    """A partition: its records that are not printed yet, and how far to read it."""
 
     __slots__ = ("end", "key", "next_offset", "queue")
 
@@ -177,9 +178,9 @@ class _Partition:
 
 
 class Reader:
-    """The records of some partitions of a topic, merged; a span that follows goes on until its end has passed.
+    """Reads and merges some partitions of a topic; with `follow`, until `until` has passed.
 
-    `damaged` has the partitions whose reading ended, or never began, because the broker could not read them.
+    `damaged` has the partitions that are not read to their end because the broker cannot read them.
     """
 
     def __init__(
@@ -199,7 +200,7 @@ class Reader:
             note(f"not read: {unread_words(unread)}")
         starts = self._starts(ends)
         ends = self._before_until(ends)
-        # In the order in which they are asked for: those that gave records last come last.
+        # In the order of the next request: those that gave records last come last.
         self._partitions = [_Partition(key, starts[key], ends[key]) for key in ends]
 
     def _ends(self, chosen: "Sequence[Partition]") -> "tuple[dict[Partition, int], list[Partition]]":
@@ -228,18 +229,18 @@ class Reader:
         return dict.fromkeys(ends, offset)
 
     def _at(self, at_ms: int, ends: "dict[Partition, int]") -> "dict[Partition, int]":
-        """Return the first offset at or after a time; of what has none, which may get one, the end."""
+        """Return the first offset at or after a time, or the end if there is none yet."""
         found = find_all_offsets(self._cluster, dict.fromkeys(ends, at_ms))
         return {key: end if found[key].offset < 0 else found[key].offset for key, end in ends.items()}
 
     def _before_until(self, ends: "dict[Partition, int]") -> "dict[Partition, int]":
-        """Return where the span ends, of partitions with these ends."""
+        """Return where the span ends in partitions with these ends."""
         if self._span.by_append and self._span.until_ms is not None:
             return self._at(self._span.until_ms, ends)
         return ends
 
     def read(self) -> "Iterator[list[Record]]":
-        """Yield lists of records in order; an endless iterator where the partitions are followed."""
+        """Yield lists of records in order; with `follow`, without end."""
         last_news = time.monotonic()
         while True:
             behind = [part for part in self._partitions if part.is_behind]
@@ -247,7 +248,7 @@ class Reader:
                 return
             is_news = self._poll()
             until_ms = self._span.until_ms
-            # After the poll: what came with it may have been appended since.
+            # After the poll, whose records may have been appended since.
             if self._follow and until_ms is not None and self._now_ms() >= until_ms:
                 self._end_here()
             if is_news:
@@ -259,7 +260,7 @@ class Reader:
                 raise CommandError(f"the broker has sent nothing for {STALLED_S} s{why}", UNREACHABLE)
 
     def _end_here(self) -> None:
-        """Follow no longer: read to the end as it is now, or before `until` by the clock of appends."""
+        """Stop following: read to the current end, or up to `until` by append time."""
         self._follow = False
         followed = [part for part in self._partitions if part.key not in self.damaged]
         ends, _ = self._ends([part.key for part in followed])
@@ -269,7 +270,7 @@ class Reader:
             part.queue = deque(record for record in part.queue if record.offset < part.end)
 
     def _poll(self) -> bool:
-        """Take what the broker sends; tell whether that brought the reading on."""
+        """Fetch the next records; return whether the read has advanced."""
         from tidelog.client.errors import Retriable, UnknownTopic
         from tidelog.client.fetching import poll
 
@@ -283,9 +284,9 @@ class Reader:
             answers = poll(self._cluster, wanted, WAIT_MS)
         except UnknownTopic as error:
             topic = error.topic
-            raise CommandError(f"topic {topic} is gone: it was deleted while it was being read") from error
+            raise CommandError(f"topic {topic} was deleted while it was read") from error
         except Retriable:
-            # The broker may be starting anew, or a partition may have moved.
+            # The broker may be restarting, or a partition may have moved.
             self._cluster.forget()
             time.sleep(WAIT_MS / 1000)
             return False
@@ -295,13 +296,13 @@ class Reader:
         refused = self._refused - self._noted
         if refused:
             self._noted |= refused
-            note(f"not read now, and asked for again: {unread_words(refused)}")
+            note(f"retrying: {unread_words(refused)}")
         if self._refused and not any(is_news):
             time.sleep(WAIT_MS / 1000)  # the broker answers a refusal at once
         return any(is_news)
 
     def _take(self, part: _Partition, answer: "Polled") -> bool:
-        """Take what a partition has sent; tell whether that brought the reading on."""
+        """Queue the records of a partition; return whether the read has advanced."""
         from tidelog.client.offsets import EARLIEST
         from tidelog.protocol.error_codes import ErrorCode
 
@@ -327,20 +328,20 @@ class Reader:
         return is_news
 
     def _leave(self, part: _Partition) -> None:
-        """Read a partition no further than to its damage, and say so, unless that lies after the end."""
+        """Stop reading a partition at its damage, and say so, unless the damage is after the end."""
         key, offset = part.key, part.next_offset
         if offset >= part.end and not self._follow:
             return
         part.end = offset
         self.damaged.append(key)
         note(
-            f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and read no further; where that "
-            f"ends say the broker's log and {called()} fsck: read on from there with --partition {key.partition} "
-            "--offset N"
+            f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and is not read further; the "
+            f"broker's log and {called()} fsck show where the damage ends: continue there with --partition "
+            f"{key.partition} --offset N"
         )
 
     def _merge(self) -> "list[Record]":
-        """Take from the queues what nothing that is still to come can precede."""
+        """Take the records that no record still to come can precede."""
         records: list[Record] = []
         if any(not part.queue and part.is_behind for part in self._partitions):
             return records

@@ -1,9 +1,7 @@
-"""Text that passes between a person and the rest: what may go to a broker, and what may be shown.
+"""Text for people: safe to print, with counted nouns, as questions, and as lines on standard error.
 
-Owns both answers, the name of the command, numbers with their nouns, a question and the line on standard error.
-Refuses to know what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control
-character reaches a terminal or a log, and no text that is not UTF-8 reaches the client library, whose threads end by
-it without a word.
+No control character may reach a terminal or a log, and only UTF-8 may be sent to a broker. Imports little, so that
+`serve` starts fast.
 """
 
 import os
@@ -19,7 +17,7 @@ CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F
 
 
 def is_utf8(text: str) -> bool:
-    """Tell whether a word of the command line can be sent: what was no UTF-8 there is half a surrogate pair here."""
+    """Tell whether an argument is UTF-8; Python turns other bytes into surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -28,22 +26,22 @@ def is_utf8(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    r"""Return text as one line that is safe to look at: \n, \x1b and what was no UTF-8 are spelled out."""
+    r"""Return text as one line that is safe to print: \n, \x1b and bytes that are not UTF-8 are escaped."""
     return text.encode("utf-8", "backslashreplace").decode().translate(CONTROLS)
 
 
 def shortened(text: str) -> str:
-    """Return the start of a text that is too long to be repeated in a message."""
+    """Return a text, or the start of a long one, to quote it in a message."""
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def counted(number: int, what: str) -> str:
-    """Return how many there are of what has a plural in -s: 1 segment, 2 segments."""
+    """Return a number with its noun: 1 segment, 2 segments."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def called() -> str:
-    """Return the command as it can be typed again: by its name where the shell finds it, else by its path."""
+    """Return the command as the user can type it: its name if the shell finds it, else its path."""
     import shlex
     import shutil
 
@@ -53,21 +51,21 @@ def called() -> str:
 
 
 def drop_output(stream: TextIO) -> None:
-    """Let what is still buffered for a device that takes no more go nowhere, without a complaint at exit."""
+    """Discard what is buffered for a stream that can no longer be written, so that Python does not fail at exit."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def note(message: str) -> None:
-    """Tell something on standard error that is not a part of the answer."""
-    with suppress(OSError):  # where that is full, the exit code has to do
+    """Print a message on standard error."""
+    with suppress(OSError):  # then there is still the exit code
         print(f"tidelog: {shown(message)}", file=sys.stderr)
 
 
 def confirm(question: str) -> bool:
-    """Ask a person; no answer is no."""
+    """Ask the user; no answer means no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
-        print(file=sys.stderr)  # Nobody has ended the line.
+        print(file=sys.stderr)  # end the line of the question
     return answer.strip().lower() in ("y", "yes")

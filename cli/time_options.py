@@ -1,4 +1,4 @@
-"""Times and lengths of time as options of the command."""
+"""Options that take a time or a duration."""
 
 from collections.abc import Callable
 
@@ -10,23 +10,23 @@ from tidelog.config.times import TimeError
 
 
 def time_ms(name: str, text: str, now_ms: int) -> int:
-    """Return the time that an option means, in ms since the epoch; CommandError if it means none."""
-    return _meant(name, lambda: times.parse(text, now_ms))
+    """Return the time of an option, in ms since the epoch; CommandError."""
+    return _parsed(name, lambda: times.parse(text, now_ms))
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Return the length of time that an option means; CommandError if it means none."""
-    return _meant(name, lambda: times.duration_ms(text))
+    """Return the duration of an option; CommandError."""
+    return _parsed(name, lambda: times.duration_ms(text))
 
 
 def now_ms() -> int:
-    """Return what time it is."""
+    """Return the time of day."""
     from tidelog.broker.clock import Clock
 
     return Clock().now_ms()
 
 
-def _meant(name: str, read: Callable[[], int]) -> int:
+def _parsed(name: str, read: Callable[[], int]) -> int:
     try:
         return read()
     except TimeError as error:

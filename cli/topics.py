@@ -1,7 +1,4 @@
-"""`tidelog topics`: create, list, describe, alter and delete.
-
-Names and values of options go to the broker as they are, and its answer comes back.
-"""
+"""`tidelog topics`: create, list, describe, alter and delete topics. The broker checks options."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -88,8 +85,7 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
         from tidelog.client.errors import STORAGE_FAILS
 
         described = describe_topic(cluster, topic)
-        numbers = [partition.partition_index for partition in described.partitions]
-        ranges, unread = offsets.ranges(cluster, choose(topic, numbers, ()))
+        ranges, unread = offsets.ranges(cluster, choose(described))
         found = configs.options_of(cluster, Resource(topic), every=False)
     options = {key: option.value for key, option in found.items() if option.config_source == configs.OF_TOPIC}
     refusing = {
@@ -107,7 +103,7 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
         )
         print_rows(DESCRIBED, rows, as_json=False)
         if read_on := refusing - {key.partition for key in unread}:
-            print(f"{len(read_on)} of {len(rows)} partitions refuse writes and are read on: {STORAGE_FAILS}")
+            print(f"{len(read_on)} of {len(rows)} partitions refuse writes, but can be read: {STORAGE_FAILS}")
     note_unread(unread)
     return FAILED if unread else OK
 
@@ -166,7 +162,7 @@ def delete(topic: str, yes: bool, bootstrap: str) -> int:
         describe_topic(cluster, topic)
         groups = ""
         if topic == OFFSETS_TOPIC:
-            groups = ", and with them all consumer groups and what they have committed"
+            groups = ", with all consumer groups and their committed offsets"
         if not yes and not confirm(f"Delete topic {topic} and all its records{groups}?"):
             print(f"topic {topic} kept")
             return FAILED

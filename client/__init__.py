@@ -1,1 +1,1 @@
-"""A synchronous client of Kafka's protocol: one connection, a cluster of brokers, and functions over it."""
+"""A synchronous client of Kafka's protocol: a connection, a cluster of brokers, and functions over a cluster."""

@@ -11,7 +11,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port
 
 
 def parse(text: str) -> tuple[str, int]:
-    """Return the host and port of HOST, HOST:PORT or [IPV6]:PORT; ValueError with the reason if it is none."""
+    """Return the host and port of HOST, HOST:PORT or [IPV6]:PORT; ValueError says what is wrong."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError("write it as host:port, with an IPv6 address as [::1]:9092")

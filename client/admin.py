@@ -1,4 +1,4 @@
-"""Changes of topics and options, and what brokers say of their disks."""
+"""Administration: topics, options, deletion of records, and the disks of brokers."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
@@ -44,28 +44,28 @@ from tidelog.protocol.messages.incremental_alter_configs import (
 
 BROKER_DEFAULT: Final = -1
 HIGH_WATERMARK: Final = -1
-# The source of an option that nobody has set, in DescribeConfigs.
+# In DescribeConfigs, the source of an option that has its default.
 DEFAULT_SOURCE: Final = 5
 _TIMEOUT_MS: Final = 20_000
-_NOT_DELETED: Final = "records are deleted by hand only where cleanup.policy includes delete"
+_NOT_DELETED: Final = "records can be deleted only if cleanup.policy includes delete"
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
-_BY_ID: Final = 6  # the version of DeleteTopics from which on topics may be named by their ids
+_BY_ID: Final = 6  # from this version on, DeleteTopics has another list of topics, which takes ids too
 
 
 class Resource(NamedTuple):
-    """What has options: a topic, or a broker by its number."""
+    """A topic, or a broker by its id: both have options."""
 
     topic: str | None
     node_id: int | None = None
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return `topic NAME` or `broker ID`."""
         return f"broker {self.node_id}" if self.topic is None else f"topic {self.topic}"
 
 
 def create_topic(cluster: Cluster, name: str, partitions: int, options: Mapping[str, str]) -> int:
-    """Create a topic and return how many partitions it has; BrokerError if it is refused."""
+    """Create a topic; return the number of its partitions. BrokerError."""
     wanted = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -79,7 +79,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int, options: Mapping[
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
-    """Delete a topic; BrokerError if that is refused."""
+    """Delete a topic; BrokerError."""
 
     def ask(connection: Connection) -> Any:
         by_id = connection.version(DELETE_TOPICS) >= _BY_ID
@@ -92,7 +92,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def create_partitions(cluster: Cluster, name: str, count: int) -> None:
-    """Have a topic have so many partitions; BrokerError if that is refused."""
+    """Raise the number of a topic's partitions to `count`; BrokerError."""
     wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
     request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False)
     what = f"topic {name} was not changed"
@@ -100,7 +100,7 @@ def create_partitions(cluster: Cluster, name: str, count: int) -> None:
 
 
 def describe_options(cluster: Cluster, resource: Resource) -> dict[str, Any]:
-    """Return all options of a topic or broker as DescribeConfigs has them, by name; UnknownTopic, BrokerError."""
+    """Return all options of a topic or broker by name, as in DescribeConfigs; UnknownTopic, BrokerError."""
     wanted = DescribeConfigsResource(**_named(resource), configuration_keys=None)
     request = DescribeConfigsRequest(resources=[wanted])
 
@@ -114,7 +114,7 @@ def describe_options(cluster: Cluster, resource: Resource) -> dict[str, Any]:
 
 
 def topic_options(cluster: Cluster, topic: str) -> dict[str, str]:
-    """Return the values of a topic's options; none where the broker does not tell them."""
+    """Return the values of a topic's options; none if the broker does not return them."""
     wanted = DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)
     request = DescribeConfigsRequest(resources=[wanted])
     answer = cluster.retried(
@@ -126,7 +126,7 @@ def topic_options(cluster: Cluster, topic: str) -> dict[str, str]:
 def alter_options(
     cluster: Cluster, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
 ) -> None:
-    """Set options of a topic or broker, and delete those that are None; UnknownTopic, BrokerError."""
+    """Set options of a topic or broker, and delete those with value None; UnknownTopic, BrokerError."""
     steps = [
         AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
         for name, value in changes.items()
@@ -149,7 +149,7 @@ def _of(cluster: Cluster, resource: Resource) -> Any:
 
 
 def _ask_controller(cluster: Cluster, what: str, ask: Callable[[Connection], Any]) -> Any:
-    """Return the one result of what the controller is asked; the next one where it has become another."""
+    """Send a request to the controller, and return its one result; if the controller has moved, ask the next one."""
 
     def asked() -> Any:
         (answer,) = ask(cluster.retried("the controller", cluster.controller))
@@ -169,7 +169,7 @@ def _refuse(answer: Any, what: str, topic: str | None = None) -> None:
 
 
 def log_dirs(cluster: Cluster, topics: Mapping[str, Collection[int]] | None) -> dict[int, list[Any]]:
-    """Return the folders of each broker as DescribeLogDirs has them, with some topics or with all."""
+    """Return the data folders of each broker, as in DescribeLogDirs, with some topics or all."""
     wanted = None
     if topics is not None:
         wanted = [
@@ -186,7 +186,7 @@ def log_dirs(cluster: Cluster, topics: Mapping[str, Collection[int]] | None) -> 
 
 
 def delete_records(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Delete what lies before an offset of each partition, and return where it begins now; BrokerError."""
+    """Delete the records before an offset of each partition; return the new first offsets. BrokerError."""
     return cluster.retried("delete records", lambda: _deleted(cluster, wanted))
 
 
@@ -212,7 +212,7 @@ def _deleted(cluster: Cluster, wanted: Mapping[Partition, int]) -> dict[Partitio
                 what = f"topic {key.topic} partition {key.partition}"
                 if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                     raise BrokerError(what, answer.error_code)
-                # The protocol has no room for a message here.
+                # This response has no field for a message.
                 if answer.error_code == ErrorCode.POLICY_VIOLATION:
                     raise BrokerError(what, answer.error_code, f"{_NOT_DELETED} (POLICY_VIOLATION, 44)")
                 check(answer.error_code, what)

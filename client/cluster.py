@@ -1,7 +1,6 @@
-"""The brokers behind an address: who leads which partition, who coordinates which group, and when to ask again.
+"""A cluster of brokers: connections, the leaders of partitions, the coordinators of groups, and retries.
 
-Owns connections, metadata and retries. Works against any broker that speaks Kafka's protocol. Blocks; used by one
-thread. Knows nothing of records.
+Works with any broker that speaks Kafka's protocol. It blocks; use it from one thread.
 """
 
 import time
@@ -24,17 +23,17 @@ from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR, FindCoo
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.wire.types import ZERO_UUID
 
-# How long an error that may pass is tried again: a restart of a broker takes less.
+# How long to retry: longer than a broker takes to restart.
 WAIT_S: Final = 20.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 _KEYS_AT_ONCE: Final = 4  # the version of FindCoordinator that takes several keys
-_MAKES_TOPICS: Final = 4  # the version of Metadata from which on it can be told not to create a topic
+_MAKES_TOPICS: Final = 4  # from this version of Metadata on, a request can say not to create a topic
 
-# What is gone when the leader, the coordinator or the disk has come back.
+# Errors that pass when the leader, the coordinator or the disk is back.
 RETRIABLE: Final = frozenset(
     {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # also the answer of a broker that no longer leads: metadata tell
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # also from a broker that no longer leads; metadata shows which
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -60,7 +59,7 @@ Answer = TypeVar("Answer")
 
 
 class Partition(NamedTuple):
-    """One partition; with an id, of the topic with this id only."""
+    """A partition. With an id, it is one of the topic with that id only."""
 
     topic: str
     partition: int
@@ -72,7 +71,7 @@ class Partition(NamedTuple):
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
-    """Return partitions by the names of their topics."""
+    """Group partitions by topic."""
     found: dict[str, list[Partition]] = {}
     for each in partitions:
         found.setdefault(each.topic, []).append(each)
@@ -80,20 +79,20 @@ def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
 
 
 class Topic(NamedTuple):
-    """What metadata say of a topic; the id is zero where the broker gives it none."""
+    """The metadata of a topic; the id is zero if the broker gives none."""
 
     name: str
     topic_id: bytes
-    leaders: dict[int, int]  # by partition; -1 where there is none
+    leaders: dict[int, int]  # by partition; -1 for none
 
 
 class Cluster:
-    """The brokers behind some addresses."""
+    """The brokers of the cluster at some addresses."""
 
     def __init__(
         self, addresses: Sequence[tuple[str, int]], client_id: str, answer_s: float = ANSWER_S
     ) -> None:
-        """Ask nothing yet; an answer is waited for `answer_s`."""
+        """Connect later, when a request needs it. `answer_s` is how long to wait for an answer."""
         self._addresses = addresses
         self._client_id = client_id
         self._answer_s = answer_s
@@ -109,26 +108,25 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End all connections; what is asked next makes new ones."""
+        """Close all connections; the next request makes new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def forget(self) -> None:
-        """End all connections, and look up leaders and coordinators again."""
+        """Close all connections, and forget leaders and coordinators."""
         self.close()
         self._topics.clear()
         self._coordinators.clear()
 
     def forget_topic(self, name: str) -> None:
-        """Look up the leaders of a topic again."""
+        """Forget the leaders of a topic."""
         self._topics.pop(name, None)
 
     def retried(self, what: str, ask: Callable[[], Answer], *, repeats_lost: bool = True) -> Answer:
-        """Return what `ask` does, called again while its error is retriable, for WAIT_S; ClientError names `what`.
+        """Return the result of `ask`, retried for WAIT_S while it raises Retriable; ClientError begins with `what`.
 
-        Without `repeats_lost` a request whose answer was lost with its connection is not sent again: it may have been
-        carried out. ConnectionLost is raised then.
+        Without `repeats_lost`, ConnectionLost ends the retries: the broker may have carried out the request.
         """
         deadline, pause = time.monotonic() + WAIT_S, FIRST_PAUSE_S
         while True:
@@ -146,19 +144,19 @@ class Cluster:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic as it is now; UnknownTopic if there is none."""
+        """Ask for the metadata of a topic; UnknownTopic."""
         return self.retried(f"topic {name}", lambda: self._refreshed(name))
 
     def topics(self, names: Iterable[str] | None = None) -> list[Any]:
-        """Return the metadata of topics, of all without `names`; one that is not there has an error code."""
+        """Return the metadata of topics, by default of all; a missing topic has an error code."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         return list(self.retried("topics", lambda: self.metadata(wanted)).topics)
 
     def metadata(self, topics: list[MetadataRequestTopic] | None, create: bool = False) -> Any:
-        """Ask for topics, of all for None, and create those that are not there; ConnectionLost."""
+        """Ask for the metadata of topics, None for all, and create missing ones with `create`; ConnectionLost."""
         connection = self.any_broker()
         version = connection.version(METADATA)
-        wanted = topics if version or topics else []  # in version 0 all topics are an empty list
+        wanted = topics if version or topics else []  # version 0 asks for all topics with an empty list
         creates = create or version < _MAKES_TOPICS
         answer = connection.ask(METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=creates))
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
@@ -169,20 +167,20 @@ class Cluster:
         found = self._topics.get(topic) or self._refreshed(topic)
         node = found.leaders.get(partition)
         if node is None:
-            raise UnknownTopic(topic, f"{topic}-{partition}: there is no such partition any more")
+            raise UnknownTopic(topic, f"{topic}-{partition}: there is no such partition")
         if node not in self._brokers:
             raise Retriable(f"{topic}-{partition} has no leader")
         return self._connected(self._brokers[node])
 
     def by_leader(self, partitions: Iterable[Partition]) -> dict[Connection, list[Partition]]:
-        """Return partitions by the connections to their leaders; Retriable, UnknownTopic."""
+        """Group partitions by the connection to their leader; Retriable, UnknownTopic."""
         found: dict[Connection, list[Partition]] = {}
         for each in partitions:
             found.setdefault(self.leader(each.topic, each.partition), []).append(each)
         return found
 
     def known_id(self, topic: str) -> bytes:
-        """Return the id of a topic, as metadata said last; zero where it was not asked for."""
+        """Return the id of a topic in the last metadata; zero if there is none."""
         return self._topics[topic].topic_id if topic in self._topics else ZERO_UUID
 
     def coordinator(self, group: str) -> Connection:
@@ -198,7 +196,7 @@ class Cluster:
         return self._connected(self._coordinators[group])
 
     def node(self, node_id: int) -> Connection:
-        """Return a connection to a broker; ClientError if there is none of this number."""
+        """Return a connection to a broker; ClientError if there is no such broker."""
         brokers = self.brokers()
         if node_id not in brokers:
             names = f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"
@@ -206,17 +204,17 @@ class Cluster:
         return self._connected(self._brokers[node_id])
 
     def controller(self) -> Connection:
-        """Return a connection to the broker that changes topics."""
+        """Return a connection to the controller, which changes topics."""
         node_id = self.metadata([]).controller_id
         return self._connected(self._brokers[node_id]) if node_id in self._brokers else self.any_broker()
 
     def brokers(self) -> list[int]:
-        """Return the numbers of all brokers."""
+        """Return the ids of all brokers."""
         self.metadata([])
         return sorted(self._brokers)
 
     def any_broker(self) -> Connection:
-        """Return a connection to any broker that can be reached."""
+        """Return a connection to the first broker that accepts one."""
         errors: list[ClientError] = []
         for address in dict.fromkeys([*self._addresses, *self._brokers.values()]):
             try:
@@ -229,7 +227,7 @@ class Cluster:
         raise (ConnectionLost if is_retriable else ClientError)("; ".join(map(str, errors)))
 
     def partitions(self, name: str, create: bool = False) -> list[int]:
-        """Return the numbers of a topic's partitions, and create the topic where it is not there."""
+        """Return the numbers of a topic's partitions; with `create`, create a missing topic."""
         if not create:
             return list(self.topic(name).leaders)
         return list(self.retried(f"topic {name}", lambda: self._refreshed(name, create)).leaders)
@@ -255,7 +253,7 @@ class Cluster:
 
 
 def check(code: int, what: str, message: str | None = None) -> None:
-    """Raise Retriable or BrokerError where a code says that something is wrong."""
+    """Raise Retriable or BrokerError for an error code other than 0."""
     if code in RETRIABLE:
         raise Retriable(f"{what}: {message or explain(code)}")
     if code:

@@ -1,8 +1,8 @@
-"""One connection to a broker: requests out, their answers in, in order.
+"""One connection to a broker: it sends requests, and reads the answers in order.
 
-Owns the socket, frames, and which version of each API both sides speak. It blocks, and is used by one thread. Knows
-nothing of topics, leaders or retries: whatever ends a connection raises `ConnectionLost`, and it is not used again.
-What trying again cannot mend is another ClientError.
+It knows the frames and the versions of each API that both sides speak, but no topics, leaders or retries. It blocks;
+use it from one thread. After ConnectionLost it cannot be used again. Any other ClientError means that retrying does not
+help.
 """
 
 import itertools
@@ -19,9 +19,9 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import WireError
 
 CONNECT_S: Final = 5.0
-# ApiVersions is answered at once.
+# A broker answers ApiVersions at once.
 VERSIONS_S: Final = 10.0
-# A broker answers a Fetch after its wait at the latest; all else is sooner.
+# The longest wait is that of a Fetch, which is shorter.
 ANSWER_S: Final = 30.0
 _LARGEST_BYTES: Final = 1 << 30
 # The start of a TLS alert, with which a TLS listener answers plain text.
@@ -29,16 +29,16 @@ _TLS_ALERT: Final = b"\x15\x03"
 
 
 class Connection:
-    """A socket whose peer has said which versions it speaks."""
+    """A connection whose peer has named the versions that it speaks."""
 
     def __init__(self, host: str, port: int, client_id: str, answer_s: float = ANSWER_S) -> None:
-        """Connect and ask for the versions; ConnectionLost, ClientError."""
+        """Connect, and ask for the versions; ConnectionLost, ClientError."""
         self.address = f"{host}:{port}"
         self._client_id = client_id
         self._ids = itertools.count()
         self._sent: deque[tuple[Api, int, int]] = deque()
         self._answers = 0
-        # True while a frame is on its way in or out: an interrupt there leaves half of it behind.
+        # True while a frame is sent or read: an interrupt there leaves half a frame on the connection.
         self._is_mid_frame = False
         try:
             self._socket = socket.create_connection((host, port), CONNECT_S)
@@ -62,11 +62,11 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on for an answer."""
+        """Return the file descriptor, to wait for an answer with `select`."""
         return self._socket.fileno()
 
     def version(self, api: Api, at_most: int | None = None) -> int:
@@ -75,7 +75,7 @@ class Connection:
         highest = min(high, api.max_version if at_most is None else at_most)
         if highest < max(low, api.min_version):
             raise ClientError(
-                f"{self.address} speaks {api.name} {low}-{high}, this end {api.min_version}-{api.max_version}"
+                f"{self.address} speaks {api.name} {low}-{high}, and this client {api.min_version}-{api.max_version}"
                 if high >= 0
                 else f"{self.address} does not speak {api.name}"
             )
@@ -87,15 +87,15 @@ class Connection:
         return self.receive()
 
     def send(self, api: Api, request: object, at_most: int | None = None) -> None:
-        """Send a request, whose answer `receive` returns in its turn."""
+        """Send a request; `receive` returns the answers in order."""
         self._send(api, self.version(api, at_most), request)
 
     def receive(self) -> Any:
-        """Return the answer to the oldest request that has none yet."""
+        """Return the answer to the oldest unanswered request."""
         api, version, number = self._sent.popleft()
         found, answer = self._decoded(api, version, self._frame())
         if found != number:
-            raise self._lost(f"it answered request {found} where {number} was due")
+            raise self._lost(f"it answered request {found} instead of {number}")
         self._answers += 1
         return answer
 
@@ -119,14 +119,14 @@ class Connection:
                 f"{self.address} asks for TLS, which this client does not speak; name a plain listener"
             )
         if not SIZE_BYTES <= size <= _LARGEST_BYTES:
-            raise ClientError(f"{self.address} is no Kafka broker: it answered {bytes(head)!r}")
+            raise ClientError(f"{self.address} is not a Kafka broker: it answered {bytes(head)!r}")
         frame = self._read(size)
         self._is_mid_frame = False
         return frame
 
     def _begin_frame(self) -> None:
         if self._is_mid_frame:
-            raise self._lost("it was interrupted")
+            raise self._lost("a request was interrupted")
         self._is_mid_frame = True
 
     def _read(self, count: int) -> memoryview:
@@ -138,17 +138,15 @@ class Connection:
             except OSError as error:
                 raise self._lost(str(error)) from None
             if not got:
-                raise self._lost("it ended the connection")
+                raise self._lost("it closed the connection")
             done += got
         return data
 
     def _lost(self, why: str) -> ConnectionLost:
         self.close()
-        # A listener that asks for a login answers ApiVersions, and ends the connection upon anything else.
+        # A listener that requires SASL answers ApiVersions, and closes the connection on any other request.
         if self._answers == 1:
-            why += (
-                " upon the first request; does it ask for a login (SASL), which this client does not speak?"
-            )
+            why += " on the first request; does it ask for a login (SASL), which this client does not speak?"
         return ConnectionLost(f"{self.address}: {why}")
 
     def _decoded(self, api: Api, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -159,7 +157,7 @@ class Connection:
             raise ClientError(f"{self.address}: its answer to {api.name} cannot be read: {error}") from None
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
-        """Return the lowest and the highest version of each API; an older peer answers in version 0 (KIP-511)."""
+        """Return the lowest and the highest version of each API. An older peer answers in version 0 (KIP-511)."""
         request = ApiVersionsRequest(
             client_software_name=self._client_id, client_software_version=__version__
         )
@@ -173,8 +171,8 @@ class Connection:
             found, answer = self._decoded(API_VERSIONS, version, frame)
             if code or found != number:
                 raise ClientError(
-                    f"{self.address} is no Kafka broker: it answered ApiVersions with error {code}"
+                    f"{self.address} is not a Kafka broker: it answered ApiVersions with error {code}"
                 )
             self._answers = 1
             return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-        raise AssertionError("version 0 was answered")
+        raise AssertionError("unreachable: version 0 returns or raises")

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a cluster."""
+"""The errors of a client."""
 
 from typing import Final
 
@@ -7,10 +7,10 @@ from tidelog.protocol.error_codes import ErrorCode
 STORAGE_FAILS: Final = (
     "the broker cannot use its files; its log says why, and /health does where http.port is set"
 )
-# Codes that people meet often, and what to do about them.
+# Frequent codes, in words.
 _EXPLAINED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
-    ErrorCode.MESSAGE_TOO_LARGE: "larger than max.message.bytes, which is the topic's or the broker's",
+    ErrorCode.MESSAGE_TOO_LARGE: "larger than max.message.bytes of the topic or the broker",
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', is not '.' or '..', and differs from "
         "others in more than '.' and '_'"
@@ -20,11 +20,11 @@ _EXPLAINED: Final = {
 
 
 class ClientError(Exception):
-    """A request that cannot be done."""
+    """A request failed, and sending it again does not help; the base of all errors here."""
 
 
 class UnknownHost(ClientError):
-    """A host name without an address; `reason` is the system's."""
+    """A host name has no address; `reason` is the system's."""
 
     def __init__(self, host: str, reason: str) -> None:
         super().__init__(f"there is no host {host}: {reason}")
@@ -32,7 +32,7 @@ class UnknownHost(ClientError):
 
 
 class UnknownTopic(ClientError):
-    """A topic that the cluster does not have, or no longer has, or a partition of it."""
+    """The cluster does not have the topic, or the partition of it."""
 
     def __init__(self, topic: str, message: str) -> None:
         super().__init__(message)
@@ -40,19 +40,19 @@ class UnknownTopic(ClientError):
 
 
 class Unreachable(ClientError):
-    """No broker has answered until the deadline."""
+    """No broker answered before the deadline."""
 
 
 class Retriable(ClientError):
-    """An error that may be gone when the request is sent again."""
+    """The same request may succeed later."""
 
 
 class ConnectionLost(Retriable):
-    """There is no connection to a broker, or none any more."""
+    """The connection to a broker could not be made, or ended."""
 
 
 class CannotConnect(ConnectionLost):
-    """A broker does not accept connections; `reason` is the system's."""
+    """A broker did not accept a connection; `reason` is the system's."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"{address} cannot be reached: {reason}")
@@ -60,7 +60,7 @@ class CannotConnect(ConnectionLost):
 
 
 class BrokerError(ClientError):
-    """An error code in an answer, which sending the request again does not change."""
+    """The answer has an error code that does not pass."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         super().__init__(f"{what}: {message or explain(code)}")
@@ -68,7 +68,7 @@ class BrokerError(ClientError):
 
 
 def explain(code: int) -> str:
-    """Return what an error code means, with Kafka's name for it."""
+    """Return an error code in words, with Kafka's name."""
     known = code in ErrorCode._value2member_map_
     name = f"{ErrorCode(code).name}, {code}" if known else f"error {code}"
     return f"{_EXPLAINED[ErrorCode(code)]} ({name})" if code in _EXPLAINED else f"the broker answers {name}"

@@ -1,7 +1,7 @@
-"""Batches and records by Fetch: a range of offsets of one partition, or what comes next in several.
+"""Fetch: the batches of a range of offsets of one partition, or the next records of several partitions.
 
-Owns what is asked of leaders, one answer ahead of what is looked at, and that no offset of a range is left out without
-a word: what retention deletes while it is read is an error, unless loss is allowed.
+While the caller uses one answer of a range, the next request is already sent. No offset of a range is skipped in
+silence: if retention deletes records during the read, that is an error, unless the caller allows loss.
 """
 
 import time
@@ -30,14 +30,14 @@ from tidelog.protocol.wire.types import ZERO_UUID
 
 MOST_BYTES: Final = 8 << 20
 LEAST_BYTES: Final = 64 << 10
-# What a record counts for where nobody knows.
+# The assumed size of a record.
 RECORD_BYTES: Final = 1 << 10
 _WAIT_MS: Final = 500
-# So many records may a read go on past its planned end, if the plan was for fewer.
+# A read may go past its planned end by as many records as were planned, or by this many.
 _MOST_FURTHER: Final = 1_000_000
-_IDLE: Final = 20  # so many of them without anything
+_IDLE: Final = 20  # answers in a row without a record
 _BY_NAME: Final = 12  # the last version that names topics
-# So much of one partition at once, where several are asked for.
+# Of each partition, if a request names several.
 _EACH_BYTES: Final = 1 << 20
 _POLLED_CODES: Final = frozenset(
     {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR}
@@ -45,7 +45,7 @@ _POLLED_CODES: Final = frozenset(
 
 
 class Fetched(NamedTuple):
-    """Whole entries, one after another, and where each lies; the offset that was asked for, and the next to ask for."""
+    """Consecutive whole entries and the position of each, the offset that was requested, and the next to request."""
 
     start: int
     data: memoryview
@@ -54,22 +54,22 @@ class Fetched(NamedTuple):
 
 
 class Fetcher:
-    """Fetches one partition; an answer may be under way while another is looked at."""
+    """Fetches one partition, and can send the next request before it is needed."""
 
     def __init__(self, cluster: Cluster, partition: Partition) -> None:
-        """Nothing is asked yet."""
+        """Send nothing yet."""
         self._cluster = cluster
         self._partition = partition
         self._ahead: tuple[int, Connection] | None = None
 
     def fetch(self, offset: int, max_bytes: int) -> PartitionData:
-        """Return what a broker has from an offset on; its error code is none that may pass."""
+        """Return the entries from an offset on; errors that may pass are retried."""
         what = f"{self._partition}@{offset}"
         return self._cluster.retried(what, lambda: self._fetched(offset, max_bytes))
 
     def ask_ahead(self, offset: int, max_bytes: int) -> None:
-        """Ask for what `fetch` will be asked next."""
-        with suppress(Retriable):  # `fetch` will try again
+        """Send the request of the next `fetch` now."""
+        with suppress(Retriable):  # `fetch` sends it again
             self._ahead = offset, self._sent(offset, max_bytes)
 
     def _fetched(self, offset: int, max_bytes: int) -> PartitionData:
@@ -90,7 +90,7 @@ class Fetcher:
         connection = self._cluster.leader(topic, partition)
         if topic_id not in (ZERO_UUID, self._cluster.known_id(topic)):
             raise ClientError(
-                f"{self._partition}: the topic was deleted and made anew while it was read; read again"
+                f"{self._partition}: the topic was deleted and created again during the read; read again"
             )
         wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         by_name = topic_id == ZERO_UUID or connection.version(FETCH) <= _BY_NAME
@@ -109,10 +109,10 @@ def fetched(
     record_bytes: int,
     may_lose: bool,
 ) -> Iterator[Fetched]:
-    """Yield the entries that have the records of a range of offsets, which is not empty and was there when planned.
+    """Yield the entries of a range of offsets that existed when the read was planned.
 
-    If `limit` is larger than `end`, go on up to it until the log has nothing more. ClientError where some of the
-    range are not there any more, but if `may_lose` those that are left.
+    If `limit` is larger than `end`, read on to the end of the log, at most to `limit`. ClientError if records of the
+    range no longer exist; with `may_lose`, yield the rest.
     """
     if start >= end:
         return
@@ -126,7 +126,7 @@ def fetched(
             idle = idle + 1 if offset == asked else 0
             if idle >= _IDLE:
                 raise ClientError(
-                    f"{partition}@{offset}: the broker answers OFFSET_OUT_OF_RANGE, though its log is to have it"
+                    f"{partition}@{offset}: the broker answers OFFSET_OUT_OF_RANGE, but its log has the offset"
                 )
             if idle:
                 time.sleep(_WAIT_MS / 1000)
@@ -151,22 +151,22 @@ def fetched(
 
 
 def _bytes_for(count: int, record_bytes: int) -> int:
-    """Return how much to fetch for so many records: a tenth more than they should take."""
+    """Return how much to fetch for a number of records: a tenth more than their expected size."""
     return max(LEAST_BYTES, min(count * record_bytes * 11 // 10, MOST_BYTES))
 
 
 def whole_entries(partition: Partition, data: memoryview, offset: int) -> Fetched:
-    """Find the entries that are whole; the last one may be cut off, as Kafka's protocol allows."""
+    """Find the whole entries; the protocol allows a broker to cut the last one off."""
     found: list[tuple[int, BatchHeader]] = []
     at, next_offset = 0, offset
     while len(data) - at >= entries.BYTES_MIN:
         try:
             header = entries.peek(data, at)
         except CorruptBatch:
-            break  # not even its header is all there
+            break  # even its header is cut off
         if header.size_bytes < entries.BYTES_MIN:
             raise ClientError(
-                f"{partition}@{next_offset}: the broker sent an entry of {header.size_bytes} bytes, which none can have"
+                f"{partition}@{next_offset}: the broker sent an entry of {header.size_bytes} bytes, which is too small"
             )
         if header.size_bytes > len(data) - at:
             break
@@ -181,7 +181,7 @@ def whole_entries(partition: Partition, data: memoryview, offset: int) -> Fetche
 
 
 def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, may_lose: bool) -> int:
-    """Return the offset to go on with where one is not there any more."""
+    """Return the offset to go on with after OFFSET_OUT_OF_RANGE."""
     topic, number, _ = partition
     log_start = offsets_of(cluster, topic, {number: EARLIEST})[number]
     if offset < log_start:
@@ -193,27 +193,27 @@ def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, m
         )
     log_end = offsets_of(cluster, topic, {number: LATEST})[number]
     if offset < log_end:
-        return offset  # It is there after all: whoever was asked was no good leader, or is one only now.
+        return offset  # the log has it: the broker that was asked was not the leader, or has just become it
     if may_lose:
         return end
     raise ClientError(
-        f"{partition}@{offset}: the log ends at {log_end} now, and was to be read to {end}: the broker has lost "
-        f"records, or the topic was made anew; read again, or go on without them with failOnDataLoss=false"
+        f"{partition}@{offset}: the log ends at {log_end} now, and the read was to end at {end}: the broker has lost "
+        f"records, or the topic was created again; read again, or go on without them with failOnDataLoss=false"
     )
 
 
 def _demand_more(
     partition: Partition, found: PartitionData, data: memoryview, offset: int, end: int, idle: int
 ) -> None:
-    """ClientError where nothing comes though there should be something."""
+    """Raise ClientError for an answer without a whole entry, but only after some without any byte."""
     if len(data):
         raise ClientError(
-            f"{partition}@{offset}: the broker sent {len(data)} bytes, and no entry in them is whole"
+            f"{partition}@{offset}: the broker sent {len(data)} bytes, which hold no whole entry"
         )
     if idle >= _IDLE:
         raise ClientError(
-            f"{partition}@{offset}: the broker sends nothing, though its log is to reach {end} "
-            f"(its high watermark is {found.high_watermark}); is a replica of it missing?"
+            f"{partition}@{offset}: the broker sends nothing, but the log should end at {end} "
+            f"(the high watermark is {found.high_watermark}); is a replica missing?"
         )
 
 
@@ -222,22 +222,22 @@ def _request(topics: list[FetchTopic], wait_ms: int, max_bytes: int) -> FetchReq
 
 
 class Record(NamedTuple):
-    """A record and where it lies; timestamp in ms since the epoch, -1 for none."""
+    """A record and its place; the timestamp is in ms since the epoch, -1 for none."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    timestamp_type: int  # 0 is that of its producer, 1 that of the append, -1 none
+    timestamp_type: int  # 0: set by the producer, 1: by the append, -1: none
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
 
 
 class Polled(NamedTuple):
-    """What a partition had from an offset on, and where to read on.
+    """The records of a partition from an offset on, and the next offset to read.
 
-    The error code says that it could not be read there: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
+    The error code is that of the next offset: 0, OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
     """
 
     records: list[Record]
@@ -246,9 +246,9 @@ class Polled(NamedTuple):
 
 
 def poll(cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int) -> dict[Partition, Polled]:
-    """Return what partitions have from an offset of each on, at most some MiB; wait where none has anything.
+    """Return the next records of each partition, some MiB at most; wait if there are none.
 
-    Earlier partitions come first where there is more than one answer holds: put last what was just read. Retriable,
+    A broker fills its answer in the order of `positions`, so put the partitions that were just read last. Retriable,
     UnknownTopic.
     """
     by_leader = cluster.by_leader(positions)
@@ -298,7 +298,7 @@ def _polled(key: Partition, offset: int, data: PartitionData) -> Polled:
 
 
 def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
-    """Return the records of an entry from an offset on."""
+    """Return the records of an entry that are at or after an offset."""
     is_older = header.magic in MAGICS
     if is_older:
         read = message_set.read_records(data, at, at + header.size_bytes, READ_LIMIT_BYTES)

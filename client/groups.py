@@ -1,4 +1,4 @@
-"""Consumer groups: which there are, their members, and the offsets that they have committed."""
+"""Consumer groups: list, describe and delete them, and read and commit their offsets."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -28,11 +28,11 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.protocol.wire.errors import WireError
 
-_GROUPS_AT_ONCE: Final = 8  # the version of OffsetFetch that asks for several groups
+_GROUPS_AT_ONCE: Final = 8  # from this version on, OffsetFetch takes several groups
 
 
 class Listed(NamedTuple):
-    """A group; state and type are None where the broker is too old to know them."""
+    """A group; an older broker names no state and type."""
 
     group: str
     state: str | None
@@ -51,7 +51,7 @@ class Member(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A group's state, who shares its partitions out, and its members."""
+    """The state of a group, the assignor that distributes its partitions, and its members."""
 
     state: str
     assignor: str
@@ -59,7 +59,7 @@ class Described(NamedTuple):
 
 
 def list_groups(cluster: Cluster) -> dict[str, Listed]:
-    """Return all groups by their ids."""
+    """Return all groups, by id."""
     return cluster.retried("groups", lambda: _listed(cluster))
 
 
@@ -76,7 +76,7 @@ def _listed(cluster: Cluster) -> dict[str, Listed]:
 
 
 def describe(cluster: Cluster, listed: Listed) -> Described | None:
-    """Return what a group's coordinator says of it; None where the group is gone."""
+    """Return the state and the members of a group; None if it no longer exists."""
     is_consumer_group = str(listed.type).lower() == "consumer"
     read = _consumer_group if is_consumer_group else _classic_group
     return cluster.retried(f"group {listed.group}", lambda: read(cluster, listed.group))
@@ -125,7 +125,7 @@ def _is_there(found: Any, group: str) -> bool:
 
 
 def _assigned(assignment: bytes) -> dict[str, list[int]]:
-    """Return what a member reads; nothing for an assignment that is not that of a consumer."""
+    """Return the partitions of a member; none if the group is not one of consumers."""
     try:
         assigned = assignment_of(assignment).assigned_partitions
     except WireError:
@@ -138,7 +138,7 @@ def _in_order(members: Iterable[Member]) -> list[Member]:
 
 
 def delete(cluster: Cluster, group: str) -> None:
-    """Delete a group; BrokerError if the broker refuses."""
+    """Delete a group; BrokerError."""
     request = DeleteGroupsRequest(groups_names=[group])
     what = f"group {group} was not deleted"
 
@@ -152,7 +152,7 @@ def delete(cluster: Cluster, group: str) -> None:
 def committed(
     cluster: Cluster, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, int]:
-    """Return the offsets that a group has committed, of some partitions or of all."""
+    """Return the committed offsets of a group, by default of all partitions."""
     return cluster.retried(f"offsets of group {group}", lambda: _committed(cluster, group, partitions))
 
 
@@ -185,7 +185,7 @@ def _committed(
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets to a group that has no members; BrokerError names the first partition that was refused."""
+    """Commit offsets to a group without members; BrokerError names the first partition that was refused."""
     topics = [
         OffsetCommitRequestTopic(
             name=name,

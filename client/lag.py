@@ -1,8 +1,8 @@
-"""How far behind a reader is in time, as far as a client can know: from Fetch and ListOffsets alone.
+"""The lag of a reader in time, from Fetch and ListOffsets alone.
 
-By the clock that the broker searches a topic by, from the time of the record that is read next to that of the last
-record, and to now. It is exact: by record time both records are read; by append time, which no record need carry, a
-record's is the latest for which the broker's answer is not past it.
+It is the time from the next record to the last record, and from the next record to now, by the clock that the broker
+searches the topic by. It is exact. By record time, both records are read. Append times need not be in the records; the
+append time of a record is the latest time for which ListOffsets does not return a later record.
 """
 
 import time
@@ -17,12 +17,12 @@ from tidelog.protocol.error_codes import ErrorCode
 
 WAIT_MS: Final = 250
 STALLED_S: Final = 30
-# No record is appended as late: in the year 2109.
+# In the year 2109: later than any append.
 _LATEST_MS: Final = 1 << 42
 
 
 class Lag(NamedTuple):
-    """How much earlier than the last record, and than now, the next one is by a clock; None where it has no time."""
+    """How much older the next record is than the last record, and than now; None if unknown."""
 
     behind_ms: int | None
     waits_ms: int | None
@@ -38,10 +38,10 @@ def in_time(
     by_append: frozenset[str],
     now_ms: int,
 ) -> dict[Partition, Lag]:
-    """Return the lag of each position, the offset that is read next; `by_append` has the topics of that clock.
+    """Return the lag of each position, which is the next offset to read.
 
-    As the broker itself counts it, there is no lag at the end and none where a last record is older; where one of the
-    two has no time, it is not known.
+    `by_append` has the topics that the broker searches by append time. As in the broker's own figures, the lag is 0 at
+    the end, and if the last record is older than the next. It is unknown if one of the two records has no time.
     """
     lags = {key: NO_LAG for key, position in positions.items() if position >= ends[key]}
     behind = {key: position for key, position in positions.items() if key not in lags}
@@ -55,7 +55,7 @@ def in_time(
     last_ms |= append_times(cluster, {key: ends[key] - 1 for key in appended})
     for key in behind:
         if key in read and read[key] is None:
-            lags[key] = NO_LAG  # what is left before the end is no record
+            lags[key] = NO_LAG  # there are no more records before the end
             continue
         first, newest = next_ms.get(key, -1), last_ms.get(key, -1)
         lags[key] = Lag(
@@ -68,9 +68,9 @@ def in_time(
 def first_records(
     cluster: Cluster, wanted: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> dict[Partition, Record | None]:
-    """Return the first record at or after an offset of each partition; None where none is before its end.
+    """Return the first record at or after an offset of each partition; None if there is none before its end.
 
-    A partition that the broker cannot read there is left out. Unreachable where nothing comes.
+    Partitions that the broker cannot read are left out. Unreachable if the broker sends nothing.
     """
     found: dict[Partition, Record | None] = {}
     left = dict(wanted)
@@ -86,7 +86,9 @@ def first_records(
                 if answer.records:
                     found[key] = answer.records[0]
                 elif not answer.error_code:
-                    found[key] = None  # what lies before the end may be markers, or what compaction took
+                    found[key] = (
+                        None  # there may be only markers before the end, or compaction removed the records
+                    )
                 del left[key]
                 last_news = time.monotonic()
             else:
@@ -97,9 +99,9 @@ def first_records(
 
 
 def append_times(cluster: Cluster, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return when the record at an offset of each partition was appended, where the broker searches by that clock.
+    """Return the append time of the record at an offset of each partition, of topics that are searched by it.
 
-    They never go back, so that is the latest time for which the first record at or after it is not a later one.
+    Append times never decrease, so it is the latest time for which ListOffsets does not return a later record.
     """
     at_least = dict.fromkeys(offsets, -1)
     before = dict.fromkeys(offsets, _LATEST_MS)

@@ -1,4 +1,4 @@
-"""Offsets by ListOffsets: where partitions begin and end, and the first record at or after a time."""
+"""ListOffsets: where partitions start and end, and the first record at or after a time."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-# Asked for in place of a time.
+# In place of a time.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -19,7 +19,7 @@ _MAX_TIMESTAMP_VERSION: Final = 7
 
 
 class Found(NamedTuple):
-    """An offset and the time of its record, -1 where there is none; or why the partition cannot be searched."""
+    """An offset and the time of its record, -1 for none; or the error code of a partition that cannot be searched."""
 
     offset: int
     timestamp: int
@@ -31,21 +31,21 @@ def list_offsets(
 ) -> dict[Partition, Found]:
     """Return the first record at or after a time in ms of each partition, or EARLIEST, LATEST or MAX_TIMESTAMP.
 
-    ClientError for any error code that is not one of `kept`: those are in the answer. A broker that does not know
-    MAX_TIMESTAMP finds no record.
+    The error codes in `kept` are returned; others are a ClientError. An older broker does not know
+    MAX_TIMESTAMP, and finds no record.
     """
     topics = ", ".join(sorted({each.topic for each in wanted}))
     return cluster.retried(f"offsets of {topics}", lambda: _listed(cluster, wanted, kept))
 
 
 def offsets_of(cluster: Cluster, topic: str, times: Mapping[int, int]) -> dict[int, int]:
-    """Return the offsets that `list_offsets` finds, by the numbers of a topic's partitions."""
+    """Return the offsets that `list_offsets` finds, by partition of one topic."""
     found = list_offsets(cluster, {Partition(topic, number): time_ms for number, time_ms in times.items()})
     return {each.partition: answer.offset for each, answer in found.items()}
 
 
 def bounds(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
-    """Return where each partition begins, and the offset that its next record gets."""
+    """Return the first offset of each partition, and the offset of its next record."""
     starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     return {each: (starts[each].offset, ends[each].offset) for each in partitions}

@@ -1,9 +1,8 @@
 """An idempotent producer: each record is appended once, in order, and acknowledged when it is on disk.
 
-Owns batches, which partition a record without one gets, sequence numbers and sending again. A request is under way to
-each leader at most, with one batch of a partition; meanwhile records gather to the next one. Invariants: records of a
-partition keep their order; a batch that is sent again is not appended again; after a record that was refused, none of
-its partition is sent. Time of day is not known here: a record brings its timestamp.
+There is at most one request in flight to each leader, with one batch of each partition; other records wait for the
+next batch. The records of a partition keep their order. A batch that is sent twice is appended once. After a record was
+rejected, no later record of its partition is sent. The caller sets timestamps.
 """
 
 import random
@@ -30,20 +29,20 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Header, Record, build_batch
 
 BATCH_BYTES: Final = 256 << 10
-# More is not under way: enough for full batches, little enough to name a refused record soon.
+# The limits of what is not acknowledged: enough for full batches, and few enough to report a rejected record soon.
 UNDER_WAY_BYTES: Final = 16 << 20
 UNDER_WAY_RECORDS: Final = 10_000
-_RECORD_BYTES_MAX: Final = 100 << 20  # more than a broker takes as one request
-# Of several batches, below what a broker with small bounds takes as one request.
+_RECORD_BYTES_MAX: Final = 100 << 20  # larger than any request that a broker accepts
+# For a request of several batches; brokers with small limits accept it.
 _REQUEST_BYTES: Final = 512 << 10
-# A batch waits no longer than this for more records, while the caller has some.
+# The longest wait of a batch for more records, while the caller sends some.
 LINGER_S = 0.05
 _RECORD_OVERHEAD_BYTES: Final = 40
 ANSWER_S: Final = 10.0
 _ALL_REPLICAS: Final = -1
 _BY_NAME: Final = 12  # the last version of Produce that names topics
 _SEQUENCES: Final = 1 << 31
-# The broker no longer knows, or never knew, what this producer has sent.
+# The broker does not know the sequence numbers of this producer, or no longer.
 _FORGOTTEN: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -54,7 +53,7 @@ _FORGOTTEN: Final = frozenset(
 
 
 class Rejected(ClientError):
-    """A record that the broker refuses: its number, and the error code."""
+    """The broker rejected a record: its number, and the error code."""
 
     def __init__(self, number: int, code: int, message: str | None = None) -> None:
         super().__init__(f"{explain(code)}{f': {message}' if message else ''}")
@@ -63,7 +62,7 @@ class Rejected(ClientError):
 
 
 class Stalled(ClientError):
-    """Nothing was acknowledged for too long: the number of the first record that may not be on disk."""
+    """Nothing was acknowledged for too long; `number` is the first record that may not be on disk."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(reason)
@@ -71,7 +70,7 @@ class Stalled(ClientError):
 
 
 class _Batch:
-    """Records of one partition that are sent together."""
+    """Records of one partition that are sent as one batch."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -87,18 +86,18 @@ class _Batch:
         self.size_bytes += size
 
     def halves(self) -> tuple["_Batch", "_Batch"]:
-        """Return two batches with the first and the second half of the records."""
+        """Return the records as two batches."""
         half = len(self.records) // 2
         found = _Batch(), _Batch()
         for place, record in enumerate(self.records):
             to = found[place >= half]
-            # Kafka refuses a batch whose offsets do not begin at 0.
+            # Kafka rejects a batch whose offsets do not start at 0.
             to.add(self.numbers[place], replace(record, offset=len(to.records)), self.sizes[place])
         return found
 
 
 class Producer:
-    """Sends records to the leaders of their partitions; used by one thread, which must call it to have it go on."""
+    """Sends records to the leaders of their partitions. Use it from one thread; it makes progress only during calls."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Producer:
         *,
         creates_topics: bool = False,
     ) -> None:
-        """Send nothing yet. `acknowledged` is called with the numbers of records that are on disk."""
+        """Send nothing yet. `acknowledged` gets the numbers of records that are on disk."""
         self._cluster = cluster
         self._give_up_s = give_up_s
         self._acknowledged = acknowledged
@@ -124,13 +123,13 @@ class Producer:
         self._under_way = 0
         self._under_way_bytes = 0
         self._polled_at = self._last_news = time.monotonic()
-        self._is_tried = False  # whether what is under way was to be sent once
+        self._is_tried = False  # whether `poll` was called since there are unacknowledged records
         self._pause_s = FIRST_PAUSE_S
         self._paused_until = 0.0
         self._reason = "it cannot be reached"
 
     def partitions(self, topic: str) -> list[int]:
-        """Return the partitions of a topic; ClientError where the broker names none."""
+        """Return the partitions of a topic; ClientError."""
         if topic not in self._partitions:
             self._partitions[topic] = self._cluster.partitions(topic, self._creates_topics)
         return self._partitions[topic]
@@ -144,9 +143,9 @@ class Producer:
         headers: tuple[Header, ...] = (),
         partition: int | None = None,
     ) -> None:
-        """Take a record, and wait while too much is under way; Rejected and Stalled, of it or of an earlier one.
+        """Queue a record, and wait while too much is unacknowledged; Rejected, Stalled, also for earlier records.
 
-        Records are numbered in the order of these calls, from 1 on.
+        Records are numbered from 1, in the order of the calls.
         """
         self._sent += 1
         number = self._sent
@@ -172,7 +171,7 @@ class Producer:
             self.poll(1)
 
     def poll(self, wait_s: float) -> None:
-        """Send what can be sent, and take the answers that come within a time; Rejected, Stalled."""
+        """Send waiting batches, and handle the answers that come within a time; Rejected, Stalled."""
         self._polled_at = time.monotonic()
         if not self._is_tried:
             self._is_tried, self._last_news = True, self._polled_at
@@ -190,12 +189,12 @@ class Producer:
             raise Stalled(self._first(), self._reason)
 
     def flush(self) -> None:
-        """Return when all records are acknowledged; Rejected, Stalled."""
+        """Wait until all records are acknowledged; Rejected, Stalled."""
         while self._under_way:
             self.poll(1)
 
     def settle(self, within_s: float) -> None:
-        """Do as `flush` does for a while, after an error or instead of one: what is not acknowledged may be on disk."""
+        """Wait like `flush`, but only for a time, and ignore errors. Unacknowledged records may be on disk."""
         deadline = time.monotonic() + within_s
         while self._under_way and time.monotonic() < deadline:
             try:
@@ -214,7 +213,7 @@ class Producer:
         return self._sticky[topic]
 
     def _start(self) -> None:
-        """Send a request to each leader that has none under way."""
+        """Send a request to each leader that has none in flight."""
         if not self._pending or time.monotonic() < self._paused_until:
             return
         if self._identity is None:
@@ -236,12 +235,12 @@ class Producer:
                 batch.attempts += 1
                 taken[each] = batch
                 size += batch.size_bytes
-            # It is under way before it is sent: where sending fails all of it is pending again.
+            # Recorded before the send, so that a failed send puts all of it back.
             self._in_flight[connection] = (time.monotonic(), taken)
             connection.send(PRODUCE, self._request(taken), _BY_NAME)
 
     def _next(self, partition: Partition) -> _Batch:
-        """Return the first batch of a partition, cut in two while it is known to be too large."""
+        """Return the first batch of a partition, split until it is below the known limit."""
         batches = self._pending[partition]
         limit = self._batch_bytes.get(partition, BATCH_BYTES)
         while batches[0].size_bytes > limit and len(batches[0].records) > 1:
@@ -269,7 +268,7 @@ class Producer:
         )
 
     def _receive(self, wait_s: float) -> None:
-        """Take the answers that are there, or come within a time."""
+        """Handle the answers that come within a time."""
         if not self._in_flight:
             if wait_s and self._pending:
                 time.sleep(max(0.0, min(wait_s, self._paused_until - time.monotonic())))
@@ -293,7 +292,7 @@ class Producer:
             raise min(refused, key=lambda each: each.number)
 
     def _settle(self, key: Partition, batch: _Batch, answer: PartitionProduceResponse) -> list[Rejected]:
-        """Count a batch as acknowledged, put it back to be sent again, or return why it is refused."""
+        """Acknowledge a batch, put it back to be sent again, or return its rejected record."""
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._sequences[key] = (self._sequences.get(key, 0) + len(batch.records)) % _SEQUENCES
@@ -318,7 +317,7 @@ class Producer:
         return [self._refused(key, batch, answer)]
 
     def _refused(self, key: Partition, batch: _Batch, answer: PartitionProduceResponse) -> Rejected:
-        """Drop what is pending of a partition, and return what to say of the record that is to blame."""
+        """Drop all records of a partition, and return the one that was rejected."""
         for dropped in [batch, *self._pending.pop(key, ())]:
             self._done(dropped)
         number, message = batch.numbers[0], answer.error_message
@@ -338,7 +337,7 @@ class Producer:
         self._pending.setdefault(key, deque()).appendleft(batch)
 
     def _again(self, reason: str) -> None:
-        """Begin again with new connections: what has no answer is sent again, with the numbers that it had."""
+        """Start again with new connections: unanswered batches are sent again, with the same sequence numbers."""
         for _, batches in self._in_flight.values():
             for each, batch in batches.items():
                 self._put_back(each, batch)
@@ -364,7 +363,7 @@ class Producer:
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash by which Kafka's clients choose the partition of a key."""
+    """Return the hash that Kafka's clients choose the partition of a key by."""
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
     found = 0x9747B28C ^ len(data)
     whole = len(data) & ~3

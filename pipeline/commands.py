@@ -1,6 +1,7 @@
-"""The jobs as commands: flags of their own, help, and how a run ends.
+"""The jobs as commands: their flags, their help, and how a run ends.
 
-An error is one line on standard error and an exit code. Each job loads what it needs when it runs.
+An error is one line on standard error, and an exit code. Help lists the first sentence of each docstring, which click
+cuts off at about 60 characters. A job imports what it needs when it runs.
 """
 
 import sys
@@ -25,26 +26,9 @@ from tidelog.pipeline.jobs.parts.flags import (
     window_option,
 )
 
-
-class _Job(click.Command):
-    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002  (click gives it)
-        """Return the whole line: click would cut it off."""
-        return self.help or ""
-
-
-class _Jobs(click.Group):
-    """Jobs, listed in the order in which they are declared."""
-
-    command_class = _Job
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
-        """Return the names of the jobs."""
-        return list(self.commands)
-
-
-app = _Jobs(
+app = click.Group(
     help="Jobs over the log, on Spark: from the files of a broker's data folder, or from a broker.",
-    epilog="Exit codes: 0 done, 1 less was done than was asked, 2 wrong usage, 130 Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 failed or incomplete, 2 wrong usage, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -53,7 +37,10 @@ app = _Jobs(
 @table_options
 @job
 def backfill(flags: JobFlags, table: Table) -> int:
-    """Write the records of a range of times to a table; what the table has of that range is replaced."""
+    """Write the records of a range of times to a table.
+
+    They replace what the table has of that range.
+    """
     from tidelog.pipeline.jobs import backfill
     from tidelog.pipeline.jobs.parts import table_out
 
@@ -69,11 +56,14 @@ def backfill(flags: JobFlags, table: Table) -> int:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of how many records a batch is, at most; 0: what takes a second or so.",
+    help="The most records in a batch; 0: as many as take about a second.",
 )
 @job
 def ingest(flags: JobFlags, table: Table, available_now: bool, group: str, max_records: int) -> int:
-    """Write a topic to a table as it grows, each record once, also after a hard kill; Ctrl-C ends after a batch."""
+    """Write a topic to a table as it grows.
+
+    Each record is written once, even if the job is killed. Ctrl-C ends the job after the current batch.
+    """
     from tidelog.pipeline.jobs import ingest
     from tidelog.pipeline.jobs.parts import table_out
 
@@ -87,19 +77,22 @@ def ingest(flags: JobFlags, table: Table, available_now: bool, group: str, max_r
     "--against",
     metavar="TIER",
     multiple=True,
-    help="Compare with what should have the same records: segments:FOLDER, broker:HOST:PORT, parquet:PATH or "
-    "delta:PATH; may be repeated.",
+    help="Compare with a copy of the records: segments:FOLDER, broker:HOST:PORT, parquet:PATH or delta:PATH; "
+    "may be repeated.",
 )
 @click.option(
     "--bytes",
     "is_sized",
     is_flag=True,
-    help="Add up the bytes of keys and values, too: they are read for it.",
+    help="Add up the bytes of keys and values too, which have to be read for it.",
 )
 @html_option
 @job
 def audit(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
-    """Count the records of each partition and window of create time, and say what other places lack or have twice."""
+    """Count the records of each partition and window of time.
+
+    The window is one of create time. With --against, show which records a copy lacks or has twice.
+    """
     from tidelog.pipeline.jobs import audit
 
     return audit.run(flags, window, against, is_sized, html)
@@ -111,11 +104,14 @@ def audit(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, 
     "--committed",
     metavar="FILE",
     default="",
-    help='What is committed, as JSON lines: {"partition": 0, "committed": 17}.',
+    help='The committed offsets, as JSON lines: {"partition": 0, "committed": 17}.',
 )
 @job
 def audit_keys(flags: JobFlags, group: str, committed: str) -> int:
-    """Say of each key that a group has not read to its end what was produced last, and what was delivered."""
+    """List the keys that a group has not read to their end.
+
+    A row has the last record of the key, and the last one delivered.
+    """
     from tidelog.pipeline.jobs import audit_keys
 
     return audit_keys.run(flags, group, committed)
@@ -130,14 +126,17 @@ def audit_keys(flags: JobFlags, group: str, committed: str) -> int:
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
-    help="Of how many records a batch is, at most.",
+    help="The most records in a batch.",
 )
 @click.option("--format", "format_name", default="delta", hidden=True)
 @job
 def upsert(
     flags: JobFlags, out: str, available_now: bool, group: str, max_records: int, format_name: str
 ) -> int:
-    """Keep a table of Delta of the latest value of each key of a topic; a tombstone takes its key out."""
+    """Keep the latest value of each key in a Delta table.
+
+    A tombstone deletes its key from the table.
+    """
     from tidelog.pipeline.jobs import upsert
 
     one_of("--format", format_name, ("delta",))
@@ -150,7 +149,7 @@ def upsert(
     metavar="LENGTH",
     default="1d",
     show_default=True,
-    help="How long tombstones stay: delete.retention.ms of the topic.",
+    help="How long tombstones stay, as delete.retention.ms.",
 )
 @click.option(
     "--memory",
@@ -158,21 +157,22 @@ def upsert(
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
-    help="For the keys, of each partition that is worked on.",
+    help="The memory for the keys of a partition.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="How many partitions are worked on at a time.",
+    help="The number of partitions to compact at the same time.",
 )
-@click.option(
-    "--roll", is_flag=True, help="Seal the segments that are written to first, to compact them, too."
-)
+@click.option("--roll", is_flag=True, help="Seal the active segments first, to compact them too.")
 @job
 def compact(flags: JobFlags, delete_retention: str, memory: int, threads: int, roll: bool) -> int:
-    """Compact a topic in the data folder of a broker that is stopped: of each key the last record stays."""
+    """Compact a topic in the data folder of a stopped broker.
+
+    The last record of each key stays.
+    """
     from tidelog.pipeline.jobs import compact
 
     return compact.run(flags, delete_retention, memory << 20, threads, roll)
@@ -183,7 +183,10 @@ def compact(flags: JobFlags, delete_retention: str, memory: int, threads: int, r
 @html_option
 @job
 def latency(flags: JobFlags, window: str, html: str) -> int:
-    """Show how long after they were made records were appended, by window of append time."""
+    """Show the time from creation to append of records.
+
+    It is given by window of append time.
+    """
     from tidelog.pipeline.jobs import latency
 
     return latency.run(flags, window, html)
@@ -194,7 +197,10 @@ def latency(flags: JobFlags, window: str, html: str) -> int:
 @html_option
 @job
 def lag(flags: JobFlags, group: str, html: str) -> int:
-    """Show how far behind groups are, in records and in time: now less the time of the first record not passed."""
+    """Show the lag of groups, in records and in time.
+
+    The lag in time is the age of the first record that the group has not passed.
+    """
     from tidelog.pipeline.jobs import lag
 
     return lag.run(flags, group, html)
@@ -202,10 +208,15 @@ def lag(flags: JobFlags, group: str, html: str) -> int:
 
 @app.command("archive")
 @out_option
-@click.option("--verify", is_flag=True, help="Read the archive --out, and say what is not as it was written.")
+@click.option(
+    "--verify", is_flag=True, help="Read the archive --out, and list files that are not as they were written."
+)
 @job
 def archive(flags: JobFlags, out: str, verify: bool) -> int:
-    """Ship sealed segments, with all that lies beside them, to a store: those that are not there yet."""
+    """Copy sealed segments and the files beside them to a store.
+
+    Segments that are there already are left out.
+    """
     from tidelog.pipeline.jobs import archive
 
     return archive.run(flags, out, verify)
@@ -213,25 +224,28 @@ def archive(flags: JobFlags, out: str, verify: bool) -> int:
 
 @app.command("replay")
 @click.option(
-    "--target", metavar="BROKER", default="", help="broker:HOST:PORT; that of --source, if it is one."
+    "--target", metavar="BROKER", default="", help="broker:HOST:PORT. Default: the broker of --source."
 )
-@click.option("--target-topic", metavar="NAME", default="", help="The topic that is written to.")
+@click.option("--target-topic", metavar="NAME", default="", help="The topic to write to.")
 @click.option(
     "--rate",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Records a second, of all tasks together.",
+    help="Records per second of all tasks together; 0: no limit.",
 )
-@click.option("--resume", is_flag=True, help="Leave out what is in the target already.")
+@click.option("--resume", is_flag=True, help="Leave out records that are in the target already.")
 @click.option(
-    "--keep-partition", is_flag=True, help="Each to the partition that it was in, not that of its key."
+    "--keep-partition", is_flag=True, help="Keep the number of the partition, instead of choosing by key."
 )
 @job
 def replay(
     flags: JobFlags, target: str, target_topic: str, rate: int, resume: bool, keep_partition: bool
 ) -> int:
-    """Send the records of a range of times to a topic, with their create times, each partition in its order."""
+    """Send the records of a range of times to a topic.
+
+    They keep their create times, and the order of each partition.
+    """
     from tidelog.pipeline.jobs import replay
 
     return replay.run(flags, target, target_topic, rate, resume, keep_partition)
@@ -242,13 +256,14 @@ def replay(
 @click.option(
     "--target", metavar="SOURCE", default="", help="Cluster B: broker:HOST:PORT or segments:FOLDER."
 )
-@click.option(
-    "--max-latency", metavar="LENGTH", default="", help="Take latencies on A for as large, if they are less."
-)
+@click.option("--max-latency", metavar="LENGTH", default="", help="The least latency to assume on A.")
 @click.option("--apply", is_flag=True, help="Commit the offsets to the groups on B.")
 @job
 def failover(flags: JobFlags, group: str, target: str, max_latency: str, apply: bool) -> int:
-    """Show where groups that read cluster A go on reading on cluster B, so that they miss no record."""
+    """Show where groups of cluster A continue on cluster B.
+
+    From these offsets on they miss no record.
+    """
     from tidelog.pipeline.jobs import failover
 
     return failover.run(flags, group, target, max_latency, apply)
@@ -260,12 +275,15 @@ def failover(flags: JobFlags, group: str, target: str, max_latency: str, apply: 
     "--inspect",
     metavar="NAME",
     default="",
-    help="Show the batches in the bytes of one, NAME.log@POSITION.",
+    help="Show the batches in an entry, NAME.log@POSITION.",
 )
-@click.option("--redrive", is_flag=True, help="Send the records that can be read again to --topic.")
+@click.option("--redrive", is_flag=True, help="Send the records that can be read to --topic.")
 @job
 def deadletter(flags: JobFlags, folder: str, inspect: str, redrive: bool) -> int:
-    """List what a read has put into quarantine; look into it, or send what is whole of it to a topic."""
+    """List what reads have put into quarantine.
+
+    Show what is in an entry, or send the records that can be read to a topic.
+    """
     from tidelog.pipeline.jobs import deadletter
 
     return deadletter.run(flags, folder, inspect, redrive)
@@ -275,16 +293,19 @@ def deadletter(flags: JobFlags, folder: str, inspect: str, redrive: bool) -> int
 @click.option("--deep", is_flag=True, help="Decode every record too.")
 @job
 def fsck(flags: JobFlags, deep: bool) -> int:
-    """Check the logs of a data folder and all that lies beside them, a task for each partition."""
+    """Check the files of a data folder.
+
+    Each partition is a task.
+    """
     from tidelog.pipeline.jobs import fsck
 
     return fsck.run(flags, deep)
 
 
 def run(arguments: Sequence[str], name: str) -> int:
-    """Run a job by its command line; return its exit code, that of Ctrl-C too.
+    """Run a job by its command line; return its exit code, also after Ctrl-C.
 
-    `name` is what the command is called in its help.
+    `name` is the name of the command in its help.
     """
     try:
         with app.make_context(name, list(arguments)) as context:

@@ -187,7 +187,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
     assert own.returncode == 1
     assert own.stderr.startswith("tidelog: topic __consumer_offsets is the broker's own")
     asked = tidelog(shared_broker, "topics", "delete", "__consumer_offsets")
-    assert (asked.returncode, "all consumer groups and what they have committed?" in asked.stderr) == (
+    assert (asked.returncode, "all consumer groups and their committed offsets?" in asked.stderr) == (
         1,
         True,
     )
@@ -195,7 +195,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
     ok(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact")
     refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    why = "records are deleted by hand only where cleanup.policy includes delete (POLICY_VIOLATION, 44)"
+    why = "records can be deleted only if cleanup.policy includes delete (POLICY_VIOLATION, 44)"
     assert refused.stderr == f"tidelog: topic {compacted} partition 0: {why}\n"
 
 

@@ -71,7 +71,7 @@ async def takes_writes(served: Served, topic: str) -> bool:
     """Return what the command says of the topic's only partition, and see that it says the same to people."""
     (partition,) = json.loads(await described(served, topic, "--json"))["partitions"]
     text = await described(served, topic)
-    refused = "1 of 1 partitions refuse writes and are read on: the broker cannot use its files"
+    refused = "1 of 1 partitions refuse writes, but can be read: the broker cannot use its files"
     assert text.splitlines()[3].split()[-1] == ("taken" if partition["takes_writes"] else "refused")
     assert (refused in text) != partition["takes_writes"]
     return bool(partition["takes_writes"])

@@ -243,7 +243,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(broker: Broker, client: RawC
     (piece,) = from_broker.plan(asked, NOW)
     remake(client, topic)
     client.produce(topic, batch([NOW] * 5))
-    with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and made anew"):
+    with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and created again"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 
 

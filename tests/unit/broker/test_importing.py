@@ -411,14 +411,14 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
         f"old-1: offsets 5000 to {end - 1}, 1 segment, 8491 bytes; topic old has 2 partitions\n",
     )
     left, warning = error.splitlines()
-    assert left == f"tidelog: {source}: left alone, as they are not of a log: expected.jsonl"
+    assert left == f"tidelog: {source}: not imported, as these are not files of a log: expected.jsonl"
     assert f"retention.ms=604800000 and retention.bytes=-1: a broker that is started on it deletes all of it, offsets 5000 to {end - 1}" in warning  # fmt: skip  # noqa: E501
     assert "log.retention.check.interval.ms=300000 of its start" in warning
     code, _, error = command(source, "--topic", "kept", "--data-dir", data, "--option", "retention.ms=-1")
     assert (code, len(error.splitlines())) == (OK, 1)
     command(source, "--topic", "short", "--data-dir", data, "--option", "retention.bytes=0", "--partition", 7)
     _, _, error = command(source, "--topic", "short", "--data-dir", data)
-    assert "this topic has a retention of its own" in error
+    assert "this topic sets its own retention" in error
 
 
 @pytest.mark.parametrize("transactional", [False, True])

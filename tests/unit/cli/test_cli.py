@@ -26,13 +26,14 @@ from tidelog.cli.produce import split
 from tidelog.cli.text import shown
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
+from tidelog.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 pytestmark = LEAVES_SOCKETS
 
 RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
 
 TOO_LONG = "\u00e4" * 16_384
-TOO_LONG_WORDS = "\u00e4" * 60 + "... has 32,768 bytes, and a broker takes at most 32,767. Try"
+TOO_LONG_WORDS = "\u00e4" * 60 + "... has 32,768 bytes; the protocol allows 32,767. Try"
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -63,7 +64,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["topics", "alter", "x", "--config", "a=1", "--delete-config", "a"],
             "--delete-config a: --config sets it",
         ),
-        (["topics", "alter", "x", "--delete-config", " "], "--delete-config: it is empty; name an option"),
+        (["topics", "alter", "x", "--delete-config", " "], "--delete-config: the name is empty"),
         (
             ["delete-records", "x", "-p", "0", "--offset", str(1 << 63)],
             "'--offset': 9223372036854775808 is not in the range 0<=x<=9223372036854775807. Try",
@@ -110,11 +111,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["delete-records", "x", "--all", "--before", "now"],
             "give one of --offset N, --before TIME and --all",
         ),
-        (["delete-records", "x", "--offset", "5"], "--offset N goes with one --partition"),
+        (["delete-records", "x", "--offset", "5"], "--offset N needs exactly one --partition"),
         (["delete-records", "x", "--before", "soon"], "--before: 'soon' is not a time"),
-        (["tail", "x", "--offset", "5"], "--offset N goes with one --partition, and without --since"),
-        (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset N goes with one --partition"),
-        (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and without --since"),
+        (["tail", "x", "--offset", "5"], "--offset N needs exactly one --partition, and no --since"),
+        (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset N needs exactly one --partition"),
+        (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and no --since"),
         (["tail", "x", "--since", "soon"], "--since: 'soon' is not a time; write 09:00"),
         (["tail", "x", "--until", "2 ago"], "--until: '2 ago' is not a time"),
         (["tail", "x", "--format", "xml"], "--format xml: must be text, json or a template"),
@@ -133,13 +134,13 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is no host name"),
         (["topics", "create", "x", "--partitions", "2147483648"], "is not in the range 1<=x<=2147483647"),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
-        (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: nobody reads in"),
+        (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: a group must"),
         (["tail", "x", "--format", "{offset:zz}"], "Unknown format code 'z'"),
         (["tail", "x", "--format", "{key!x}"], "--format '{key!x}': "),
         (["tail", "x", "--format", "{key:5d}"], "Unknown format code 'd'"),
         (["tail", "x", "--format", "{offset!r:.2f}"], "Unknown format code 'f'"),
         (["tail", "x", "--format", "{offset:c}"], "--format '{offset:c}': "),
-        (["tail", "x", "--format", "{offset:{key}}"], "'{key}', holds no field of its own"),
+        (["tail", "x", "--format", "{offset:{key}}"], "'{key}' of a field cannot hold"),
         (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
         (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
         (["tail", "x", "--limit", "2x"], "'2x' is not a valid integer. Try"),
@@ -188,7 +189,7 @@ def test_a_name_that_no_host_has_is_no_reason_to_start_a_broker(monkeypatch: pyt
     code, out, err = run("topics", "list", "--bootstrap", "nowhere:9092")
     assert (code, out) == (UNREACHABLE, "")
     unreached = "tidelog: cannot reach a broker at nowhere:9092: Name or service not known"
-    assert err == f"{unreached}; --bootstrap takes the host and port that a broker listens on\n"
+    assert err == f"{unreached}; --bootstrap takes the host and port of a broker\n"
 
 
 def test_a_slip_in_a_verb_is_told_in_whole_sentences() -> None:
@@ -255,7 +256,7 @@ def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
     assert run("tail", "--zzz")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
     with pytest.raises(CommandError, match="'/a folder/tidelog' topics list shows all topics"):
-        connect.choose("t", set(), [])
+        connect.choose(described())
 
 
 def test_nothing_that_was_typed_reaches_a_terminal_as_a_control_character() -> None:
@@ -315,7 +316,7 @@ def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("bash_complete", "the shell has not set what is to be completed: 'COMP_WORDS'"),
+        ("bash_complete", "the shell has not set the words to complete: 'COMP_WORDS'"),
         ("nope", "must be bash_source, zsh_source or fish_source"),
         ("bash_nope", "must be bash_source, zsh_source or fish_source"),
     ],
@@ -477,10 +478,21 @@ def test_a_template_gives_the_bytes_as_they_are() -> None:
     assert write(record._replace(key=None, value=None)) == b"  15\t= []\n"
 
 
+def described(*partitions: int) -> MetadataResponseTopic:
+    """The metadata of topic `t`."""
+    parts = [
+        MetadataResponsePartition(
+            error_code=0, partition_index=n, leader_id=0, replica_nodes=[], isr_nodes=[]
+        )
+        for n in partitions
+    ]
+    return MetadataResponseTopic(error_code=0, name="t", partitions=parts)
+
+
 def test_choose_partitions() -> None:
-    assert [key.partition for key in connect.choose("t", {2, 0, 1}, ())] == [0, 1, 2]
-    assert [key.partition for key in connect.choose("t", {2, 0, 1}, [2, 0, 2])] == [0, 2]
+    assert [key.partition for key in connect.choose(described(2, 0, 1))] == [0, 1, 2]
+    assert [key.partition for key in connect.choose(described(2, 0, 1), [2, 0, 2])] == [0, 2]
     with pytest.raises(CommandError, match="topic t has no partition 3; it has 3 partitions, from 0 on"):
-        connect.choose("t", {0, 1, 2}, [3])
+        connect.choose(described(0, 1, 2), [3])
     with pytest.raises(CommandError, match="topic t does not exist"):
-        connect.choose("t", set(), [])
+        connect.choose(described())

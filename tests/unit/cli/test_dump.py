@@ -295,7 +295,7 @@ def test_a_missing_file_and_a_folder(folder: Path) -> None:
     assert (result.exit_code, result.stderr) == (FAILED, f"tidelog: {path}: No such file or directory\n")
     path.mkdir()
     assert CliRunner().invoke(app, ["dump", str(path)]).exit_code == FAILED
-    for place, why in ((folder / "any", "No such file or directory"), (folder, "is no file")):
+    for place, why in ((folder / "any", "No such file or directory"), (folder, "not a file")):
         result = CliRunner().invoke(app, ["dump", str(place)])
         assert (result.exit_code, result.stderr) == (FAILED, f"tidelog: {place}: {why}\n")
 

@@ -238,7 +238,7 @@ def test_members_that_came_after_the_plan_are_told_of() -> None:
     topic = OffsetCommitResponseTopic(name="t", partitions=[refused])
     with of_group("classic", classic()) as cluster:
         cluster.connection.answers[OFFSET_COMMIT.key] = lambda _: OffsetCommitResponse(topics=[topic])
-        with pytest.raises(CommandError, match="group g was not reset: it has members by now") as raised:
+        with pytest.raises(CommandError, match="group g was not reset: it has members now") as raised:
             group_reset._commit(cluster, "g", {T: 1})
         with pytest.raises(BrokerError, match=r"group g, t-0: .*UNKNOWN_MEMBER_ID"):
             client_groups.commit(cluster, "g", {T: 1})

@@ -56,7 +56,7 @@ def test_options_are_deleted_whatever_they_are_and_set_if_they_can_be(data: Path
         "log.retention.ms=5",
     ]
     code, out, _ = configs("alter", data, "--broker", "7", *words)
-    assert (code, out.split("; ")[-1]) == (OK, "the next start goes by it\n")
+    assert (code, out.split("; ")[-1]) == (OK, "the next start uses it\n")
     assert shown(data, "--broker", "7") == {"log.retention.ms": "5"}
     assert configs("alter", data, "--all-brokers", "--delete-config", "log.cleaner.threads")[0] == OK
     assert shown(data, "--all-brokers") == {}

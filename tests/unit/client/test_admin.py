@@ -27,7 +27,6 @@ def created(outcomes: list[Any]) -> int:
 
 
 def test_the_next_controller_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "FIRST_PAUSE_S", 0.001)
     assert created([ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]) == 3
     monkeypatch.setattr(cluster, "WAIT_S", 0)
     with pytest.raises(ClientError, match=r"^topic t was not created: .*NOT_CONTROLLER"):

@@ -1,6 +1,6 @@
-"""A peer that answers as it is told: for what no broker of ours does, and leaders that move.
+"""A broker on a real socket whose answers a test chooses: what our broker never sends, and leaders that move.
 
-Owns sockets and frames. Invariant: used as a context manager it leaves no thread and no socket behind.
+Use it as a context manager; then it leaves no thread and no socket behind.
 """
 
 import socket
@@ -33,15 +33,15 @@ from tidelog.protocol.registry import APIS
 
 FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
 
-# Of an API key and a request: a message, bytes to be sent as they are, or None to end the connection.
+# Takes an API key and a request; returns a message, bytes to send as they are, or None to close the connection.
 Answer = Callable[[int, Any], Any]
 
 
-class Fake:
+class FakeBroker:
     """Listens on a free port; `address`."""
 
     def __init__(self, answer: Answer, versions: dict[int, int] | None = None) -> None:
-        """Each API in its highest version, but for those named."""
+        """Speak each API up to its newest version, or up to the one in `versions`."""
         self._answer = answer
         self._versions = versions or {}
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -109,6 +109,23 @@ class Fake:
         return ApiVersionsResponse(error_code=0, api_keys=rows)
 
 
+def one_broker(
+    end: int,
+    fetch: Callable[[int], Any],
+    versions: dict[int, int] | None = None,
+    answers: dict[int, Callable[[Any], Any]] | None = None,
+) -> FakeBroker:
+    """A broker of one topic with one partition, from 0 to an end; `fetch` takes the offset that is asked for."""
+    by_key: dict[int, Callable[[Any], Any]] = {
+        METADATA: lambda _: metadata(fake.port),
+        LIST_OFFSETS: lambda request: offsets(0, end, request),
+        FETCH: lambda request: fetch(request.topics[0].partitions[0].fetch_offset),
+        **(answers or {}),
+    }
+    fake = FakeBroker(lambda key, request: by_key[key](request) if key in by_key else None, versions)
+    return fake
+
+
 def metadata(*ports: int, leader: int = 0, code: int = 0, topic_id: bytes = bytes(16)) -> MetadataResponse:
     """Topic `t` of one partition, and brokers 0, 1, ... on ports."""
     brokers = [MetadataResponseBroker(node_id=n, host="127.0.0.1", port=port) for n, port in enumerate(ports)]
@@ -119,11 +136,11 @@ def metadata(*ports: int, leader: int = 0, code: int = 0, topic_id: bytes = byte
     return MetadataResponse(brokers=brokers, topics=[named])
 
 
-def configs(told: dict[str, str]) -> DescribeConfigsResponse:
+def configs(values: dict[str, str]) -> DescribeConfigsResponse:
     """The options of topic `t`."""
     options = [
         DescribeConfigsResourceResult(name=name, value=value, read_only=False, is_sensitive=False)
-        for name, value in told.items()
+        for name, value in values.items()
     ]
     result = DescribeConfigsResult(
         error_code=0, error_message=None, resource_type=2, resource_name="t", configs=options
@@ -131,16 +148,15 @@ def configs(told: dict[str, str]) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[result])
 
 
-def offset(value: int, code: int = 0) -> ListOffsetsResponse:
-    found = ListOffsetsPartitionResponse(partition_index=0, error_code=code, offset=value)
+def offsets(start: int, end: int, request: Any) -> ListOffsetsResponse:
+    """Where partition 0 of topic `t` starts, for timestamp -2, or ends."""
+    value = start if request.topics[0].partitions[0].timestamp == -2 else end
+    found = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=value)
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[found])])
 
 
-def offsets(start: int, end: int, request: Any) -> ListOffsetsResponse:
-    return offset(start if request.topics[0].partitions[0].timestamp == -2 else end)
-
-
 def records(data: bytes, code: int = 0, high_watermark: int = 100) -> FetchResponse:
+    """The bytes of partition 0 of topic `t`."""
     part = PartitionData(
         partition_index=0,
         error_code=code,
