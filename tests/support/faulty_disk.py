@@ -31,6 +31,8 @@ import pytest
 
 from tidelog.storage import files
 
+Patterns = str | tuple[str, ...]
+
 
 @dataclass(eq=False)
 class Rule:
@@ -55,8 +57,16 @@ class Rule:
         return True
 
 
-def _raise(error: int) -> NoReturn:
+class Died(BaseException):
+    """The process ends here."""
+
+
+def _fail(error: int) -> NoReturn:
     raise OSError(error, os.strerror(error))
+
+
+def _die() -> NoReturn:
+    raise Died
 
 
 class FaultyDisk:
@@ -66,6 +76,7 @@ class FaultyDisk:
         self.calls: list[tuple[str, Path]] = []
         self.refused: set[str] = set()  # names of files that there was no room for
         self.dirty_bytes: int | None = None  # what the system still has to write; None: as it is
+        self.write_max: int | None = None  # a call writes at most so many bytes
         self._rules: list[Rule] = []
         self._full: tuple[str, ...] = ()
         self._room = 0
@@ -85,26 +96,36 @@ class FaultyDisk:
         )
 
     def on(
-        self, *kinds: str, do: Callable[[], object], of: str = "*", after: int = 0, times: int | None = None
+        self,
+        *kinds: str,
+        do: Callable[[], object],
+        of: Patterns = "*",
+        after: int = 0,
+        times: int | None = None,
     ) -> Rule:
         """Do something before calls of these kinds: not before the first `after` of them, and so many times."""
-        rule = Rule(frozenset(kinds), (of,), after, times, do)
+        patterns = (of,) if isinstance(of, str) else of
+        rule = Rule(frozenset(kinds), patterns, after, times, do)
         self._rules.append(rule)
         return rule
 
     def fail(
         self,
         *kinds: str,
-        of: str = "*",
+        of: Patterns = "*",
         error: int = errno.EIO,
         after: int = 0,
         times: int | None = None,
     ) -> Rule:
         """Have calls of these kinds fail: not the first `after` of them, and so many times, or until `heal`."""
-        return self.on(*kinds, do=lambda: _raise(error), of=of, after=after, times=times)
+        return self.on(*kinds, do=lambda: _fail(error), of=of, after=after, times=times)
+
+    def die(self, *kinds: str, after: int = 0) -> Rule:
+        """Have the process die (Died) where it makes a call of these kinds, after so many of them."""
+        return self.on(*kinds, do=_die, after=after)
 
     @contextmanager
-    def failing(self, *kinds: str, of: str = "*", error: int = errno.EIO) -> Iterator[None]:
+    def failing(self, *kinds: str, of: Patterns = "*", error: int = errno.EIO) -> Iterator[None]:
         """Have calls of these kinds fail within the block."""
         rule = self.fail(*kinds, of=of, error=error)
         try:
@@ -119,9 +140,13 @@ class FaultyDisk:
         """
         self._full, self._room = of or ("*",), room
 
+    def empty(self) -> None:
+        """Have room again."""
+        self._full = ()
+
     def heal(self) -> None:
         """Have room again, and have no call fail."""
-        self._full = ()
+        self.empty()
         self._rules.clear()
 
     def paths(self, *kinds: str) -> list[Path]:
@@ -160,6 +185,7 @@ class _System:
     """Stands in for the module os in `files`."""
 
     def __init__(self, disk: FaultyDisk) -> None:
+        self._disk = disk
         self._meet = disk.meet
 
     def __getattr__(self, name: str) -> Any:
@@ -199,10 +225,11 @@ class _System:
         return os.write(fd, self._written(fd, data, os.lseek(fd, 0, os.SEEK_CUR)))
 
     def _written(self, fd: int, data: Any, position: int) -> memoryview:
-        """Return what of the data has room."""
+        """Return what of the data is written."""
+        data = memoryview(data)[: self._disk.write_max]
         growth = max(0, min(len(data), position + len(data) - os.fstat(fd).st_size))
         room = self._meet(_path_of(fd), *(("write", "grow") if growth else ("write",)), growth=growth)
-        return memoryview(data)[: len(data) - growth + room]
+        return data[: len(data) - growth + room]
 
     def ftruncate(self, fd: int, size: int) -> None:
         self._meet(_path_of(fd), "truncate")
