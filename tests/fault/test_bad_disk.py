@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, fetch_all, fill, open_log, retain, scan
 from tests.support.paths import ROOT
 from tests.support.reference_index import differences
@@ -22,57 +23,20 @@ from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import LogManager
 
 
-class BadDisk:
-    """Stands in for `os` calls of the files module: writes that stop short, and flushes that fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free_bytes: int | None = None
-        self.flush_fails = False
-        self.truncate_fails = False
-        pwrite, fdatasync, ftruncate = os.pwrite, os.fdatasync, os.ftruncate
-
-        def bad_pwrite(fd: int, data: bytes, position: int) -> int:
-            if self.free_bytes is not None:
-                if self.free_bytes == 0:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                data = memoryview(data)[: self.free_bytes]
-                self.free_bytes -= len(data)
-            return pwrite(fd, data, position)
-
-        def bad_fdatasync(fd: int) -> None:
-            if self.flush_fails:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            fdatasync(fd)
-
-        def bad_ftruncate(fd: int, size: int) -> None:
-            if self.truncate_fails:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            ftruncate(fd, size)
-
-        monkeypatch.setattr(files.os, "pwrite", bad_pwrite)
-        monkeypatch.setattr(files.os, "fdatasync", bad_fdatasync)
-        monkeypatch.setattr(files.os, "ftruncate", bad_ftruncate)
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
-    return BadDisk(monkeypatch)
-
-
 @pytest.mark.parametrize("free_bytes", [0, 1, 11, 60, 69])
 def test_P12_a_full_disk_refuses_the_batch_whole_and_heals(
-    tmp_path: Path, disk: BadDisk, free_bytes: int
+    tmp_path: Path, disk: FaultyDisk, free_bytes: int
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 1]])
     rows, size = scan(log), log.size_bytes
     for _ in range(3):
-        disk.free_bytes = free_bytes
+        disk.fill(room=free_bytes)
         with pytest.raises(LogOffline, match=r"topic-0: the batch was not stored: .*No space left"):
             log.append(batch([NOW + 2]), NOW)
         assert log.active.path(".log").stat().st_size == size
         assert fetch_all(log) == rows
-    disk.free_bytes = None
+    disk.heal()
     assert log.append(batch([NOW + 2]), NOW).base_offset == 2
     log.close()
     assert differences(tmp_path, 0) == []
@@ -163,42 +127,33 @@ def test_F9_calls_that_a_signal_interrupts_are_made_again(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pwrite = os.pwrite
-    monkeypatch.setattr(files.os, "pwrite", lambda fd, data, at: pwrite(fd, memoryview(data)[:7], at))
+def test_short_writes_are_finished(tmp_path: Path, disk: FaultyDisk) -> None:
+    disk.write_max = 7
     log = open_log(tmp_path)
     fill(log, [[NOW, NOW], [NOW + 1]])
     assert [row.offset for row in fetch_all(log)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("free_bytes", [0, 3, 20])
-def test_a_disk_that_is_full_while_rolling(tmp_path: Path, disk: BadDisk, free_bytes: int) -> None:
+def test_a_disk_that_is_full_while_rolling(tmp_path: Path, disk: FaultyDisk, free_bytes: int) -> None:
     log = open_log(tmp_path, index_interval_bytes=0, segment_bytes=150)
     fill(log, [[NOW], [NOW + 1]])
-    disk.free_bytes = free_bytes
+    disk.fill(room=free_bytes)
     with pytest.raises(LogOffline):
         log.append(batch([NOW + 2]), NOW)
     assert [row.offset for row in fetch_all(log)] == [0, 1]
-    disk.free_bytes = None
+    disk.heal()
     fill(log, [[NOW + 2], [NOW + 3]])
     assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3]
     log.close()
     assert differences(tmp_path, 0) == []
 
 
-def test_too_many_open_files_while_rolling_leaves_the_log_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_open_files_while_rolling_leaves_the_log_as_it_was(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path, segment_bytes=150, index_interval_bytes=0)
     fill(log, [[NOW], [NOW]])
-
-    def no_more(path: Path) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "create", no_more)
-        with pytest.raises(LogOffline):
-            log.append(batch([NOW]), NOW)
+    with disk.failing("open", error=errno.EMFILE), pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
     # It may go on growing, and then its indexes must not tell that it was nearly sealed.
     log.update_config(log.config.override({"segment.bytes": "300"}))
     fill(log, [[NOW + 7], [NOW + 7], [NOW + 9]])
@@ -208,33 +163,25 @@ def test_too_many_open_files_while_rolling_leaves_the_log_as_it_was(
 
 
 def test_I5_a_segment_that_was_saved_between_two_tries_to_seal_it_is_sealed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=1000)
     fill(log, [[NOW], [NOW + 1]])
-
-    def no_space(path: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "create", no_space)
-        with pytest.raises(LogOffline):
-            log.roll(NOW)
+    with disk.failing("make", error=errno.ENOSPC), pytest.raises(LogOffline):
+        log.roll(NOW)
     log.active.save()
     log.roll(NOW)
     assert differences(tmp_path, 1000) == []
     log.close()
 
 
-def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: BadDisk) -> None:
+def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
     assert log.durability.flush() == 1
     fill(log, [[NOW]])
-    disk.flush_fails = True
-    with pytest.raises(LogOffline, match="flush failed"):
+    with disk.failing("sync"), pytest.raises(LogOffline, match="flush failed"):
         log.durability.flush()
-    disk.flush_fails = False
     with pytest.raises(LogOffline, match="restart"):
         log.durability.flush()
     with pytest.raises(LogOffline):
@@ -245,17 +192,17 @@ def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, 
 
 
 def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_written(
-    tmp_path: Path, disk: BadDisk
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    disk.free_bytes, disk.truncate_fails = 5, True
-    with pytest.raises(LogOffline):
-        log.append(batch([NOW]), NOW)
-    disk.free_bytes = None
-    with pytest.raises(LogOffline, match="could not be undone"):
-        log.append(batch([NOW]), NOW)
-    disk.truncate_fails = False
+    with disk.failing("truncate"):
+        disk.fill(room=5)
+        with pytest.raises(LogOffline):
+            log.append(batch([NOW]), NOW)
+        disk.empty()
+        with pytest.raises(LogOffline, match="could not be undone"):
+            log.append(batch([NOW]), NOW)
     assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]
     fill(log, [[NOW + 1]])
     log.durability.flush()
@@ -263,15 +210,17 @@ def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_writte
         assert [(row.offset, row.timestamp) for row in scan(started)] == [(0, NOW), (1, NOW + 1)]
 
 
-def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(tmp_path: Path, disk: BadDisk) -> None:
+def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
     flushed = log.durability.flush_mark()
     assert flushed is not None
-    disk.free_bytes, disk.truncate_fails = 5, True
-    with pytest.raises(LogOffline):
+    disk.fill(room=5)
+    with disk.failing("truncate"), pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
-    disk.free_bytes, disk.truncate_fails = None, False
+    disk.heal()
     log.health.distrust("a flush failed")  # that was under way
     with pytest.raises(LogOffline, match="restart"):
         log.append(batch([NOW]), NOW)
@@ -280,37 +229,27 @@ def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(tmp_path:
 
 
 def test_P11_a_new_segment_is_in_its_folder_on_disk_before_flush_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     folder = tmp_path / "topic-0"
     log = open_log(folder, segment_bytes=150)
-    synced: list[Path] = []
-    sync, sync_folder, sync_file = files.sync, files.sync_folder, files.File.sync
-
-    def noted(real):
-        def call(path: Path) -> None:
-            synced.append(path if isinstance(path, Path) else path.path)
-            real(path)
-
-        return call
-
-    monkeypatch.setattr(files, "sync", noted(sync))
-    monkeypatch.setattr(files, "sync_folder", noted(sync_folder))
-    monkeypatch.setattr(files.File, "sync", noted(sync_file))
+    disk.calls.clear()
     fill(log, [[NOW]])
     log.durability.flush()
-    assert synced[0] == folder / f"{0:020d}.log"
-    assert synced[-2:] == [folder, tmp_path]
-    synced.clear()
+    assert disk.paths("sync")[0] == folder / f"{0:020d}.log"
+    assert disk.paths("sync")[-2:] == [folder, tmp_path]
+    disk.calls.clear()
     fill(log, [[NOW]])
     log.durability.flush()
-    assert synced == [folder / f"{0:020d}.log"]
+    assert disk.paths("sync") == [folder / f"{0:020d}.log"]
     fill(log, [[NOW], [NOW]])
-    synced.clear()
+    disk.calls.clear()
     log.durability.flush()
-    assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= {p.name for p in synced}
-    assert folder / f"{2:020d}.log" in synced
-    assert folder in synced
-    synced.clear()
+    assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= {
+        p.name for p in disk.paths("sync")
+    }
+    assert folder / f"{2:020d}.log" in disk.paths("sync")
+    assert folder in disk.paths("sync")
+    disk.calls.clear()
     assert log.durability.flush() == 4
-    assert synced == []
+    assert disk.paths("sync") == []

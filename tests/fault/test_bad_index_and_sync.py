@@ -1,13 +1,12 @@
 """F6, F8: an index that is not the log's, however it came about; and a sync that fails, whichever it is."""
 
-import errno
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, Row, batch, fetch_all, fill, first_at, index_bytes, open_log, scan
 from tests.support.reference_index import differences
 from tidelog.storage.errors import LogOffline
@@ -72,28 +71,14 @@ def test_F6_an_index_that_is_lost_or_false_is_made_again_byte_for_byte(
 
 
 def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """Whichever sync it is of a log that rolls: the n-th fails once; that the next ones succeed proves nothing."""
-    real = {"fsync": os.fsync, "fdatasync": os.fdatasync}
-    left = 0
-
-    def failing(name: str) -> Callable[[int], None]:
-        def sync(fd: int) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            real[name](fd)
-
-        return sync
-
-    for name in real:
-        monkeypatch.setattr(os, name, failing(name))
     for nth in range(1, 200):
         folder = tmp_path / f"log-{nth}"
         log = open_log(folder, segment_bytes=250, index_interval_bytes=INTERVAL_BYTES)
-        left, acknowledged, appended, has_failed = nth, 0, 0, False
+        fault = disk.fail("sync", after=nth - 1, times=1)
+        acknowledged, appended, has_failed = 0, 0, False
         for _ in range(6):
             try:
                 log.append(batch([NOW]), NOW)
@@ -104,7 +89,7 @@ def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_r
                 has_failed = True
         assert len(scan(log)) == appended
         if not has_failed:
-            assert left > 0, "no sync was left out"
+            assert not fault.hits, "no sync was left out"
             break
         with pytest.raises(LogOffline, match=r"flush failed .*repair the disk and restart"):
             log.append(batch([NOW]), NOW)
@@ -112,4 +97,5 @@ def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_r
         assert again.log_end_offset >= acknowledged
         assert again.append(batch([NOW]), NOW).base_offset == again.log_end_offset - 1
         assert again.durability.flush() == again.log_end_offset
+        disk.heal()
     assert nth > 10

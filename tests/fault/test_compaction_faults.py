@@ -24,42 +24,21 @@ from tests.support.compaction import (
     spoil,
     steps_of,
 )
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, is_damaged, new_shared, open_log, read_records
 from tests.support.reference_index import rebuilt
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import set_base
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import files, fsck
-from tidelog.storage.compaction import plan, swap
+from tidelog.storage import fsck
+from tidelog.storage.compaction import plan
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.upkeep import enforce_retention
 
 MERGING = {**COMPACTED, "segment_bytes": 1 << 20}
-CALLS = ("open", "pwrite", "write", "fsync", "fdatasync", "ftruncate", "rename", "unlink", "scandir", "pread")
-
-
-class Failing:
-    """Stands for the module os in `files`: call number `nth` of a kind fails with an error, from 1; it counts all."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, nth: int, lasts: bool) -> None:
-        import os
-
-        self.counts = dict.fromkeys(CALLS, 0)
-        self.is_hit = False
-        for name in CALLS:
-            real = getattr(os, name)
-
-            def call(*args: Any, name: str = name, real: Callable[..., Any] = real, **kwargs: Any) -> Any:
-                self.counts[name] += 1
-                total = sum(self.counts.values())
-                if total == nth or (lasts and total > nth):
-                    self.is_hit = True
-                    raise OSError(number, os.strerror(number))
-                return real(*args, **kwargs)
-
-            monkeypatch.setattr(files.os, name, call)
+CALLS = ("open", "make", "read", "write", "truncate", "sync", "rename", "remove", "list")
 
 
 def filled(folder: Path, segments: int = 4, **options: Any) -> Log:
@@ -82,19 +61,19 @@ def latest_stays(log: Log, before: list[KeyedRow]) -> None:
 @pytest.mark.parametrize("lasts", [False, True], ids=["once", "until-mended"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
 def test_P13_I1_whatever_fails_in_a_pass_nothing_is_lost_and_the_next_is_made(
-    tmp_path: Path, number: int, lasts: bool
+    tmp_path: Path, disk: FaultyDisk, number: int, lasts: bool
 ) -> None:
     for nth in range(1, 1000):
         folder = tmp_path / str(nth) / "topic-0"
         log = filled(folder)
         before = rows_of(log)
         log.durability.flush()
-        with pytest.MonkeyPatch.context() as patch:
-            failing = Failing(patch, number, nth, lasts)
-            with contextlib.suppress(OSError, StorageError):
-                clean(log, NOW + 10)
+        fault = disk.fail(*CALLS, error=number, after=nth - 1, times=None if lasts else 1)
+        with contextlib.suppress(OSError, StorageError):
+            clean(log, NOW + 10)
+        disk.heal()
         latest_stays(log, before)
-        if not failing.is_hit:
+        if not fault.hits:
             assert nth > 20
             return
         if not log.health.is_final:  # else until a restart
@@ -476,18 +455,12 @@ def test_a_reader_that_holds_a_segment_gets_its_records_or_looks_again(tmp_path:
 
 
 def test_P13_what_is_left_of_a_swap_that_a_full_disk_stopped_is_done_before_the_next_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = filled(tmp_path / "topic-0")
     log.durability.flush()
     before = rows_of(log)
-    with monkeypatch.context() as patch:
-
-        def full(*_: Path) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        patch.setattr(files, "remove", full)
-        patch.setattr(swap, "sweep", lambda _: None)
+    with disk.failing("remove", error=errno.ENOSPC):
         with contextlib.suppress(StorageError):
             clean(log, NOW + 10)
         assert log.health.failure is not None

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, Row, batch, fill, first_at, is_damaged, open_log, scan, whole_rows
 from tests.support.reference_index import differences
 from tidelog.config.topic_options import TopicConfig
@@ -473,16 +474,11 @@ def test_a_segment_that_is_deleted_while_it_is_rebuilt_stays_deleted(
 
 
 def test_a_full_disk_keeps_no_rebuilt_segment_from_being_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = made(tmp_path / "a", 0)
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("tidelog.storage.files.write", full)
-    monkeypatch.setattr("tidelog.storage.files.File.write_at", full)
+    disk.fail("write", error=errno.ENOSPC)
     assert again.read(0, 1, True, PATIENT).length
     with pytest.raises(CorruptLog, match="read on from 3"):
         again.read(2, 1, True, PATIENT)

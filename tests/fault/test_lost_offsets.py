@@ -3,14 +3,17 @@
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.support.compaction import COMPACTED, clean_all, keyed
+from tests.support.faulty_disk import Died, FaultyDisk
 from tests.support.logs import NOW, batch, crash, fill, is_damaged, open_log, scan
 from tidelog.config.options import BrokerConfig
-from tidelog.storage import files, producer_snapshots, producer_state
+from tidelog.storage import producer_snapshots, producer_state
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
@@ -235,47 +238,29 @@ def test_the_check_finds_the_same_end_as_the_start(tmp_path: Path) -> None:
     assert what.endswith(" offsets up to 4")
 
 
-class Killed(Exception):
-    """The process ends here."""
-
-
-@pytest.mark.parametrize("step", range(12))
 def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """Snapshots, epochs and append times that tell of what was being cut are no proof that it was lost."""
-    log = open_log(tmp_path / "a", **OPTIONS)
-    fill(log, [[NOW]] * 3)
-    log.durability.flush()
-    log = open_log(tmp_path / "a", recovery_point=3, **OPTIONS)
-    for number in range(3, 12):
-        log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=number), NOW + number)
-        log.snapshots.write()
-    log.durability.flush()
-    log.active.save(flushed=True)
-    left = step
-
-    def counted(call: Callable[..., object]) -> Callable[..., object]:
-        def do(*args: object, **options: object) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-            return call(*args, **options)
-
-        return do
-
-    for name in ("remove", "write_atomically", "rename"):
-        monkeypatch.setattr(files, name, counted(getattr(files, name)))
-    for name in ("truncate", "sync"):
-        monkeypatch.setattr(files.File, name, counted(getattr(files.File, name)))
-    log.durability.recovery_point = 0
-    try:
-        log.truncate(2)
-    except Killed:
-        pass
-    finally:
-        monkeypatch.undo()
-    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False, recovery_point=0, **OPTIONS)
-    assert again.damaged == ()
-    assert [row.offset for row in scan(again)] == list(range(again.log_end_offset))
+    for step in count():
+        folder = tmp_path / str(step)
+        log = open_log(folder / "a", **OPTIONS)
+        fill(log, [[NOW]] * 3)
+        log.durability.flush()
+        log = open_log(folder / "a", recovery_point=3, **OPTIONS)
+        for number in range(3, 12):
+            log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=number), NOW + number)
+            log.snapshots.write()
+        log.durability.flush()
+        log.active.save(flushed=True)
+        log.durability.recovery_point = 0
+        death = disk.die("write", "truncate", "sync", "rename", "remove", after=step)
+        with suppress(Died):
+            log.truncate(2)
+        disk.heal()
+        again = open_log(crash(log, folder / "b"), was_cut_off=False, recovery_point=0, **OPTIONS)
+        assert again.damaged == ()
+        assert [row.offset for row in scan(again)] == list(range(again.log_end_offset))
+        if not death.hits:
+            break
+    assert step > 25

@@ -7,11 +7,12 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.faulty_disk import Died, FaultyDisk
 from tests.support.logs import (
     KEEP_ALL,
     NOW,
@@ -176,38 +177,28 @@ def test_I4_damage_that_no_flush_was_behind_ends_the_log(tmp_path: Path, flushed
 
 
 def test_I3_what_is_cut_is_cut_on_disk_before_anything_takes_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = made(tmp_path / "a")
     folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
-    sizes: list[tuple[str, int]] = []
-    sync = files.File.sync
-    monkeypatch.setattr(
-        files.File, "sync", lambda file: (sizes.append((file.path.suffix, file.size)), sync(file))
+    sizes: list[int] = []
+    disk.on(
+        "sync", of="*.log", do=lambda: sizes.append((folder / log.active.path(".log").name).stat().st_size)
     )
     open_log(folder, **OPTIONS)
-    assert sizes[-1] == (".log", positions(log)[3])
+    assert sizes[-1] == positions(log)[3]
 
 
-def test_a_deletion_is_finished_on_disk_before_its_marks_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_is_finished_on_disk_before_its_marks_go(tmp_path: Path, disk: FaultyDisk) -> None:
     """Without them its sidecars would tell of a log that was lost."""
     folder = tmp_path / "topic-0"
     made(folder, batches=1)
     for name in (f"{0:020d}.log.deleted", f"{1:020d}.log.deleted", f"{1:020d}.index"):
         (folder / name).touch()
-    steps: list[str] = []
-    for name in ("remove", "sync_folder"):
-        real = getattr(files, name)
-
-        def noted(path: Path, name: str = name, real: Callable[[Path], None] = real) -> None:
-            steps.append(f"{name} {path.name}")
-            real(path)
-
-        monkeypatch.setattr(files, name, noted)
+    disk.calls.clear()
     open_log(folder, **OPTIONS)
-    synced = steps.index("sync_folder topic-0")
+    steps = [f"{kind} {path.name}" for kind, path in disk.calls if kind in ("remove", "sync")]
+    synced = steps.index("sync topic-0")
     assert {f"remove {0:020d}.log", f"remove {1:020d}.index"} <= set(steps[:synced])
     assert not [step for step in steps[:synced] if "deleted" in step]
     assert len([step for step in steps[synced:] if "deleted" in step]) == 2
@@ -472,9 +463,7 @@ def test_I9_recovering_again_changes_nothing(tmp_path: Path) -> None:
         assert (scan(again), again.log_end_offset, again.damaged, log_bytes(folder)) == state
 
 
-def test_I9_a_recovery_that_is_itself_cut_short_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_I9_a_recovery_that_is_itself_cut_short_is_begun_again(tmp_path: Path, disk: FaultyDisk) -> None:
     """Every change that a recovery makes to a file is a place where it may die."""
     log = made(tmp_path / "a", 30, segment_bytes=700)
     folder = crash(log, tmp_path / "b")
@@ -485,16 +474,12 @@ def test_I9_a_recovery_that_is_itself_cut_short_is_begun_again(
     expected = (scan(whole), whole.log_end_offset)
     changes = 0
     while True:
-        died = die_at(monkeypatch, changes, folder)
-        with monkeypatch.context() as patch:
-            for name in ("File.truncate", "File.write_at", "write", "remove", "create"):
-                patch.setattr(f"tidelog.storage.files.{name}", died(name))
-            try:
-                open_log(crash_copy(folder, tmp_path / "d"), segment_bytes=700, **OPTIONS)
-            except Died:
-                pass
-            else:
-                break
+        death = disk.die("truncate", "write", "remove", "make", after=changes)
+        with suppress(Died):
+            open_log(crash_copy(folder, tmp_path / "d"), segment_bytes=700, **OPTIONS)
+        disk.heal()
+        if not death.hits:
+            break
         again = open_log(tmp_path / "d", segment_bytes=700, **OPTIONS)
         assert (scan(again), again.log_end_offset) == expected
         again.close()
@@ -503,32 +488,9 @@ def test_I9_a_recovery_that_is_itself_cut_short_is_begun_again(
     assert changes > 10
 
 
-class Died(Exception):
-    """The process ended here."""
-
-
 def crash_copy(folder: Path, to: Path) -> Path:
     shutil.rmtree(to, ignore_errors=True)
     return Path(shutil.copytree(folder, to))
-
-
-def die_at(monkeypatch: pytest.MonkeyPatch, number: int, folder: Path):
-    """Return a maker of stand-ins for file calls, which count together and die at the given one."""
-    left = [number]
-
-    def stand_in(name: str):
-        owner, _, attribute = name.rpartition(".")
-        real = getattr(getattr(files, owner) if owner else files, attribute)
-
-        def call(*args: object, **kwargs: object) -> object:
-            if left[0] == 0:
-                raise Died
-            left[0] -= 1
-            return real(*args, **kwargs)
-
-        return call
-
-    return stand_in
 
 
 def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
@@ -786,7 +748,7 @@ def cut(log: Log) -> None:
 
 @pytest.mark.parametrize("act", [flush, cut])
 def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
+    tmp_path: Path, disk: FaultyDisk, act: Callable[[Log], None]
 ) -> None:
     manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
     manager.open()
@@ -794,13 +756,8 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
     fill(log, [[NOW]])
     assert layout.is_same_boot(tmp_path)
 
-    def fail(_: files.File) -> None:
-        raise OSError(errno.EIO, "no")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.File, "sync", fail)
-        with pytest.raises(LogOffline):
-            act(log)
+    with disk.failing("sync", of="*.log"), pytest.raises(LogOffline):
+        act(log)
     assert not layout.is_same_boot(tmp_path)
     for again in (flush, cut):
         with pytest.raises(LogOffline, match="restart"):
@@ -810,7 +767,7 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
 
 @pytest.mark.parametrize(("number", "is_trusted"), [(errno.EIO, False), (errno.ENOSPC, True)])
 def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_for_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_trusted: bool
+    tmp_path: Path, disk: FaultyDisk, number: int, is_trusted: bool
 ) -> None:
     """The disk may have gone, with what was written to it; that there is no room says nothing of that."""
     manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
@@ -818,13 +775,8 @@ def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_f
     log = manager.create("topic", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
     manager._is_boot_saved = False  # As where a full disk has kept the start from it.
 
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.File, "append", refuse)
-        with pytest.raises(LogOffline):
-            fill(log, [[NOW]])
+    with disk.failing("write", error=number), pytest.raises(LogOffline):
+        fill(log, [[NOW]])
     fill(log, [[NOW]])
     at_once(manager.look_after())
     assert layout.is_same_boot(tmp_path) == is_trusted
@@ -833,7 +785,7 @@ def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_f
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_F8_P12_a_sync_that_fails_while_what_a_start_owes_is_paid_is_final(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, disk: FaultyDisk, number: int
 ) -> None:
     """What lies before a cut was not on disk for sure: another sync would say that it is."""
     log = open_log(tmp_path)
@@ -843,26 +795,12 @@ def test_F8_P12_a_sync_that_fails_while_what_a_start_owes_is_paid_is_final(
     data = bytearray(path.read_bytes())
     data[size * 3 // 4] ^= 1
     path.write_bytes(data)
-    sync, truncate = files.File.sync, files.File.truncate
-
-    def refuse(file: files.File, *_: object) -> None:
-        if file.path.suffix == ".log":
-            raise OSError(number, os.strerror(number))
-        sync(file)
-
-    def no_space(file: files.File, size: int) -> None:
-        if file.path.suffix == ".log":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        truncate(file, size)
-
-    monkeypatch.setattr(files.File, "truncate", no_space)
-    again = open_log(tmp_path)
+    with disk.failing("truncate", of="*.log", error=errno.ENOSPC):
+        again = open_log(tmp_path)
     assert again.health.failure is not None
     assert not again.health.is_final
-    monkeypatch.setattr(files.File, "truncate", truncate)
-    monkeypatch.setattr(files.File, "sync", refuse)
-    again.mend()
-    monkeypatch.setattr(files.File, "sync", sync)
+    with disk.failing("sync", of="*.log", error=number):
+        again.mend()
     for _ in range(2):
         again.mend()
         with pytest.raises(LogOffline, match="restart"):
@@ -870,30 +808,8 @@ def test_F8_P12_a_sync_that_fails_while_what_a_start_owes_is_paid_is_final(
     assert [row.offset for row in scan(again)] == list(range(7))
 
 
-def refuse_writes(short: str = "") -> Callable[[], None]:
-    """Have the disk take nothing but append times, and 5 bytes of each write to `short`; return what ends that."""
-    patch = pytest.MonkeyPatch()
-    left = [5]
-
-    def refusing(write: Callable[..., int]) -> Callable[..., int]:
-        def refuse(fd: int, data: bytes, *position: int) -> int:
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            if path.endswith(".appendindex"):
-                return write(fd, data, *position)
-            if short and path.endswith(short) and left[0]:
-                left[0] = 0
-                return write(fd, memoryview(data)[:5], *position)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        return refuse
-
-    for name in ("write", "pwrite"):
-        patch.setattr(files.os, name, refusing(getattr(os, name)))
-    return patch.undo
-
-
 def test_P12_I5_what_a_start_owes_to_a_segment_that_was_written_in_part_keeps_no_log_from_writes(
-    tmp_path: Path,
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """A full disk took a part of a last time entry; the indexes were let go, and do not fit any more."""
     log = open_log(tmp_path, index_interval_bytes=100)
@@ -906,12 +822,11 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_was_written_in_part_keeps_no
     fill(log, [[NOW]])
     for suffix, data in kept.items():
         first.path(suffix).write_bytes(data)
-    undo = refuse_writes("0.timeindex")
-    try:
-        again = open_log(tmp_path, recovery_point=10, index_interval_bytes=100)
-        assert not again.takes_writes
-    finally:
-        undo()
+    disk.fill("*0.timeindex", room=5)
+    disk.fail("write", of=("*.log", "*.index", "*.summary"), error=errno.ENOSPC)
+    again = open_log(tmp_path, recovery_point=10, index_interval_bytes=100)
+    assert not again.takes_writes
+    disk.heal()
     again.mend()
     assert again.health.failure is None
     assert [row.offset for row in scan(again)] == list(range(11))
@@ -920,7 +835,7 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_was_written_in_part_keeps_no
 
 
 def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_without_entries(
-    tmp_path: Path,
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=100)
     fill(log, [[NOW + n] for n in range(30)])
@@ -931,12 +846,10 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_wi
     data = bytearray(first.path(".log").read_bytes())
     data[-3] ^= 1
     first.path(".log").write_bytes(data)
-    undo = refuse_writes()
-    try:
-        again = open_log(tmp_path, recovery_point=31, index_interval_bytes=100)
-        again.release()  # as each round of retention does
-    finally:
-        undo()
+    disk.fail("write", error=errno.ENOSPC)
+    again = open_log(tmp_path, recovery_point=31, index_interval_bytes=100)
+    again.release()  # as each round of retention does
+    disk.heal()
     again.mend()
     assert again.health.failure is None
     assert [row.offset for row in scan(again)] == [*range(29), 30]
@@ -948,7 +861,7 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_wi
 
 
 def test_P12_I2_a_lost_segment_whose_sidecars_a_start_cannot_remove_is_marked_once_they_are_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """The mark has files of the same names."""
     log = open_log(tmp_path, index_interval_bytes=0)
@@ -960,11 +873,7 @@ def test_P12_I2_a_lost_segment_whose_sidecars_a_start_cannot_remove_is_marked_on
     lost.path(".log").unlink()
     assert lost.path(".index").stat().st_size
 
-    def refuse(path: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.os, "unlink", refuse)
+    with disk.failing("remove", error=errno.ENOSPC):
         again = open_log(tmp_path, recovery_point=9)
     assert again.health.failure is not None
     again.mend()
@@ -987,7 +896,7 @@ def test_P12_I2_a_lost_segment_whose_sidecars_a_start_cannot_remove_is_marked_on
     ],
 )
 def test_P12_what_a_disk_does_not_let_a_start_remove_is_of_one_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, number: int
+    tmp_path: Path, disk: FaultyDisk, left: str, number: int
 ) -> None:
     def started() -> LogManager:
         manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
@@ -999,15 +908,7 @@ def test_P12_what_a_disk_does_not_let_a_start_remove_is_of_one_log(
         fill(manager.create("topic", partition, bytes(range(16)), TopicConfig(**KEEP_ALL)), [[NOW]] * 2)
     manager.abandon()
     (tmp_path / left).write_bytes(b"")
-    unlink = os.unlink
-
-    def refuse(path: Path) -> None:
-        if path == tmp_path / left:
-            raise OSError(number, os.strerror(number))
-        unlink(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.os, "unlink", refuse)
+    with disk.failing("remove", of=left.removesuffix(".tmp"), error=number):
         manager = started()
     for log in manager.logs.values():
         assert [row.offset for row in scan(log)] == [0, 1]
@@ -1015,26 +916,6 @@ def test_P12_what_a_disk_does_not_let_a_start_remove_is_of_one_log(
     is_final = number == errno.EIO and "/" in left
     assert [log.health.failure is None for log in manager.logs.values()] == [not is_final, True]
     manager.abandon()
-
-
-class Failing:
-    """Has the n-th sync of one log's files, or of its folder, fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
-        self.left = 0
-        for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(files.os, name, self._failing(getattr(os, name), of))
-
-    def _failing(self, real: Callable[[int], None], of: str) -> Callable[[int], None]:
-        def sync(fd: int) -> None:
-            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
-            if of in (path.name, path.parent.name):
-                self.left -= 1
-                if self.left == 0:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-            real(fd)
-
-        return sync
 
 
 def damaged_by_a_power_cut(folder: Path) -> None:
@@ -1058,18 +939,18 @@ def damaged_by_a_power_cut(folder: Path) -> None:
 
 
 def test_F8_P12_a_sync_that_fails_at_the_start_is_of_one_log_and_final(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failing = Failing(monkeypatch, "topic-1")
     for nth in range(1, 20):
         folder = tmp_path / str(nth)
         damaged_by_a_power_cut(folder)
         caplog.clear()
-        failing.left = nth
+        fault = disk.fail("sync", of=("topic-1", "topic-1/*"), after=nth - 1, times=1)
         manager = LogManager(folder, BrokerConfig(log_dir=folder), lambda: NOW)
         manager.open()
         good, bad = (manager.logs["topic", number] for number in range(2))
-        if failing.left > 0:
+        disk.heal()
+        if not fault.hits:
             break
         assert "flush failed log=topic-1" in caplog.text
         assert not layout.is_same_boot(folder)
@@ -1172,19 +1053,16 @@ def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path:
 
 
 def test_I2_a_cut_that_a_kill_came_upon_is_on_disk_before_a_stop_vouches_for_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = made(tmp_path / "a", batches=4)
     log.durability.flush()
     folder = copied(log, tmp_path / "b", log.active.path(".log").read_bytes()[: positions(log)[1]])
-    synced: list[Path] = []
-    sync, sync_file = files.sync, files.File.sync
-    monkeypatch.setattr(files, "sync", lambda path: (synced.append(path), sync(path)))
-    monkeypatch.setattr(files.File, "sync", lambda file: (synced.append(file.path), sync_file(file)))
+    disk.calls.clear()
     log = open_log(folder, recovery_point=2, **OPTIONS)  # as the checkpoint says before a cut
     assert log.log_end_offset == log.recovery_point == 2
     assert log.close()
-    assert log.active.path(".log") in synced
+    assert log.active.path(".log") in disk.paths("sync")
 
 
 def test_V10_what_no_flush_covers_is_cut_behind_damage_that_one_did(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import T0, creatable, create_request, fetch_request, metadata_request, records
-from tests.support.full_disk import FullDisk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker import topic_changes
 from tidelog.broker.broker import Broker
@@ -45,7 +45,6 @@ from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.layout import LOG_STARTS
@@ -264,25 +263,28 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
 
 @pytest.mark.parametrize(("made_at_once", "count"), [(8, 1), (4, 2)])
 async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_one_sync(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+    serve: Serve,
+    disk: FaultyDisk,
+    telling_file_system: None,
+    monkeypatch: pytest.MonkeyPatch,
+    made_at_once: int,
+    count: int,
 ) -> None:
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
-    syncs: list[int] = []
     changes: list[str] = []
-    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    disk.dirty_bytes = 0
     served = await serve()
     client = await served.connect()
     names = [f"t{number}" for number in range(4)]
     for name in names:
         await client.make_topic(name)
     served.broker.catalog._db.set_trace_callback(changes.append)
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
+    disk.calls.clear()
     grown = await grow(client, *((name, 3, None) for name in names))
     served.broker.catalog._db.set_trace_callback(None)
     assert {code for code, _ in grown.values()} == {ErrorCode.NONE}
     assert [len(served.broker.topics.by_name[name].partitions) for name in names] == [3] * 4
-    assert (changes.count("COMMIT"), len(syncs)) == (count, count)
+    assert (changes.count("COMMIT"), len(disk.paths("syncfs"))) == (count, count)
 
 
 async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_from_it(
@@ -325,19 +327,16 @@ async def test_topics_that_could_not_grow_have_as_many_partitions_as_before(
     assert [code for code, _ in grown.values()] == [ErrorCode.NONE] * 2
 
 
-async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_partitions_that_were_made_are_put_on_disk_a_step_each(serve: Serve, disk: FaultyDisk) -> None:
     """A sync of each of thousands takes seconds, and others have topics to create."""
     topics = await alone(serve)
-    synced: list[str] = []
-    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name))
     for task, name in ((topics.create("u", 9, {}), "u"), (grow_one(topics, topics.find("t", b""), 9), "t")):
         most = count = 0
         for _ in task.__await__():
-            before, count = count, sum(each.startswith(f"{name}-") for each in synced)
+            before, count = count, sum(path.name.startswith(f"{name}-") for path in disk.paths("sync"))
             most = max(most, count - before)
         assert most == 1
+        synced = [path.name for path in disk.paths("sync")]
         assert {f"{name}-{index}" for index in range(2, 9)} < set(synced)
         assert synced[-1] == "data"
     stopped = topics.create("v", 2, {})
@@ -562,20 +561,18 @@ async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_delete
     ]
 
 
-async def test_on_a_full_disk_records_are_deleted_at_the_second_try(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_on_a_full_disk_records_are_deleted_at_the_second_try(serve: Serve, disk: FaultyDisk) -> None:
     served = await serve(log_retention_ms="-1")
     client = await served.connect()
     await client.make_topic("t", segment_bytes="200", file_delete_delay_ms="0")
     for n in range(4):
         await client.produce("t", records(b"%d" % n * 100))
     log = log_of(served.broker, "t")
-    with monkeypatch.context() as patch:
-        FullDisk(patch).end(LOG_STARTS)
-        assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
-        await asyncio.wait_for(until(lambda: len(log.segments) == 2), 10)
-        assert load_offsets(served.broker.logs.directory / LOG_STARTS).get(("t", 0), 0) == 0
+    disk.fill(LOG_STARTS)
+    assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+    await asyncio.wait_for(until(lambda: len(log.segments) == 2), 10)
+    assert load_offsets(served.broker.logs.directory / LOG_STARTS).get(("t", 0), 0) == 0
+    disk.heal()
     assert await delete(client, ("t", 0, 2)) == [(NONE, 2)]
     assert load_offsets(served.broker.logs.directory / LOG_STARTS)["t", 0] == 2
 

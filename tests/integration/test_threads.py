@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, fill
 from tests.support.running import Threads, run
 from tests.support.served import Serve, until
@@ -24,7 +25,6 @@ from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.running import READERS
 from tidelog.broker.threads import new_thread
 from tidelog.broker.work import Coro, Stopping, step
-from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import FILES_MIN
 from tidelog.storage.log import Log
@@ -485,16 +485,12 @@ async def test_a_commit_that_cannot_be_answered_takes_no_other_answer_with_it(
 
 
 async def test_what_a_flush_of_many_logs_could_not_prove_holds_for_the_whole_broker(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk, telling_file_system: None
 ) -> None:
     served = await serve(num_partitions=str(FILES_MIN))
     await (await served.connect()).make_topic("t")
-
-    def fail(_: files.FileSystem) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(files.FileSystem, "sync", fail)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    disk.dirty_bytes = 0
+    disk.fail("syncfs")
     logs = [partition.log for partition in served.broker.topics.by_name["t"].partitions]
     for log in logs:
         fill(log, [[NOW]])

@@ -25,6 +25,7 @@ from tests.support.builders import (
     produce_request,
     records,
 )
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.raw_client import FETCH, PRODUCE
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import maintenance as maintenance_module
@@ -394,24 +395,21 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
 
 @pytest.mark.parametrize("dirty_bytes", [0, 1 << 40])
 async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, dirty_bytes: int
+    serve: Serve, disk: FaultyDisk, telling_file_system: None, dirty_bytes: int
 ) -> None:
     """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
-    synced: list[Path] = []
-    sync, sync_folder, sync_all = files.sync, files.sync_folder, files.FileSystem.sync
-    monkeypatch.setattr(files, "sync", lambda path: synced.append(path) or sync(path))
-    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path) or sync_folder(path))
-    monkeypatch.setattr(files.FileSystem, "sync", lambda disk: synced.append(Path("all")) or sync_all(disk))
-    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: dirty_bytes)
+    disk.dirty_bytes = dirty_bytes
     served = await serve()
     client = await served.connect()
-    synced.clear()
+    disk.calls.clear()
     assert (await client.create("t", 3)).error_code == NONE
     data = served.broker.logs.directory
     folders = [data / f"t-{number}" for number in range(3)]
     each = {data, *folders, *(folder / "partition.metadata" for folder in folders)}
-    assert set(synced) == ({Path("all")} if not dirty_bytes else each)
+    if dirty_bytes:
+        assert set(disk.paths("sync")) == each
+    else:
+        assert (disk.paths("syncfs"), disk.paths("sync")) == ([data], [])
 
 
 async def create_many(client: Client, *names: str) -> dict[str, Any]:
@@ -422,20 +420,23 @@ async def create_many(client: Client, *names: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("made_at_once", "count"), [(50, 1), (20, 3)])
 async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogue(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+    serve: Serve,
+    disk: FaultyDisk,
+    telling_file_system: None,
+    monkeypatch: pytest.MonkeyPatch,
+    made_at_once: int,
+    count: int,
 ) -> None:
-    syncs: list[int] = []
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
-    monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    disk.dirty_bytes = 0
     monkeypatch.setattr(topic_changes, "MADE_AT_ONCE", made_at_once)
     served = await serve()
     client = await served.connect()
     served.broker.catalog._db.set_trace_callback((statements := []).append)
+    disk.calls.clear()
     names = [f"t-{number}" for number in range(50)]
     answers = await create_many(client, *names)
     assert {name: answer.error_code for name, answer in answers.items()} == dict.fromkeys(names, NONE)
-    assert (statements.count("COMMIT"), len(syncs)) == (count, count)
+    assert (statements.count("COMMIT"), len(disk.paths("syncfs"))) == (count, count)
     ids = {name: served.broker.topics.by_name[name].id for name in names}
     assert {name: answer.topic_id for name, answer in answers.items()} == ids
 
@@ -676,7 +677,7 @@ async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_
 
 
 async def test_P12_a_deletion_that_a_start_cannot_finish_keeps_it_from_nothing(
-    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, serve: Serve
+    served: Served, client: Client, disk: FaultyDisk, serve: Serve
 ) -> None:
     await client.create("t", 3)
     await client.create("other", 1)
@@ -686,12 +687,7 @@ async def test_P12_a_deletion_that_a_start_cannot_finish_keeps_it_from_nothing(
     topics.is_stopping = True
     at_once(deletion)
     await served.stop()
-    with monkeypatch.context() as patch:
-
-        def refuse(*_: object) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        patch.setattr(files, "rename", refuse)
+    with disk.failing("rename", of="t-*", error=errno.ENOSPC):
         served = await serve()
         assert list(served.broker.topics.by_name) == ["other"]
         await served.stop()
