@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, batch, crash, new_shared, open_log
+from tests.support.logs import NOW, batch, crash, new_shared, open_files, open_log
 from tidelog.storage import append_index, files, layout
 from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.errors import LogOffline
@@ -381,13 +382,13 @@ def test_a_full_index_seals_its_segment(tmp_path: Path) -> None:
 
 
 def test_few_hold_their_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.storage.open_segments._descriptors_max", lambda: 12)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (12, 12))
     shared = new_shared(tmp_path)
     logs = [filled(tmp_path / str(n), [NOW], shared=shared) for n in range(5)]
     for at in range(1, 4):
         for log in logs:
             log.append(batch([NOW]), NOW + at)
-    assert sum(log.active.append_index._file is not None for log in logs) <= 3
+    assert sum(path.suffix == ".appendindex" for path in open_files(tmp_path)) <= 3
     for number, log in enumerate(logs):
         again = open_log(crash(log, tmp_path / f"b{number}"), was_cut_off=False)
         assert times_of(again) == exact(range(NOW, NOW + 4))

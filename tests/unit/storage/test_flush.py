@@ -149,9 +149,9 @@ def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, sy
 
 
 def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, syncs: Syncs, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = flushed_log(tmp_path, syncs)
     early = mark_of(log)
     assert not says_flushed(log, 0)
@@ -258,10 +258,10 @@ def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
 
 
 def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, syncs: Syncs, save_every: Callable[[int], None]
 ) -> None:
     log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
 
     def delete() -> None:
         log.roll(NOW)
@@ -277,10 +277,10 @@ def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
 
 
 def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
 ) -> None:
     log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
 
     def roll() -> None:
         fill(log, [[NOW]])
@@ -652,9 +652,9 @@ def test_a_segment_that_is_rebuilt_before_it_is_flushed_is_flushed_in_its_new_fo
 
 
 def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
+    save_every(1000)
     log = open_log(tmp_path)
     saved: list[int] = []
     for _ in range(6):

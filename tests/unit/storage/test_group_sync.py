@@ -13,7 +13,6 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, group_sync, layout, log_manager
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync, Trust
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -152,13 +151,16 @@ def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
 def test_what_is_cut_meanwhile_is_not_taken_for_durable(
     tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: (logs[0].truncate(1), fill(logs[0], [[NOW]])))
-    monkeypatch.setattr(Durability, "flush", lambda durability: flushed.append(durability._log))
-    flushed: list[Log] = []
-    GroupSync(tmp_path).flush(logs)
-    # What was appended after the cut lies where the mark was, and no sync has been there.
-    assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
-    assert flushed == [logs[0]]
+    def cut(_: files.FileSystem) -> None:
+        logs[0].truncate(1)
+        fill(logs[0], [[NOW]])
+        disk.file_syncs = 0
+
+    monkeypatch.setattr(files.FileSystem, "sync", cut)
+    assert GroupSync(tmp_path).flush(logs) == {}
+    # What was appended after the cut lies where the mark was: only a sync of its own has been there.
+    assert disk.file_syncs == 1
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
 def test_what_is_appended_meanwhile_is_not_taken_for_durable(

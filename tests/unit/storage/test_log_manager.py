@@ -58,10 +58,11 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.deleted: set[str] = set()  # topics, as the catalogue has it
+        self.now_ms = NOW
         self.manager = self.open()
 
     def open(self, **options: int) -> LogManager:
-        self.manager = LogManager(self.path, BrokerConfig(**options), lambda: NOW)
+        self.manager = LogManager(self.path, BrokerConfig(**options), lambda: self.now_ms)
         self.manager.open(is_ours=lambda topic: topic not in self.deleted)
         return self.manager
 
@@ -378,14 +379,14 @@ def test_a_stop_needs_no_descriptor_more_than_there_are(
     logs = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(9)]
     for log in logs:
         fill(log, [[NOW]])
-    held = []
+    held: list[int] = []
 
     def write(snapshots: ProducerSnapshots) -> None:
-        held.extend(log.active._file for log in logs if log.snapshots is snapshots)
+        held.extend(held_open(log.directory) for log in logs if log.snapshots is snapshots)
 
     monkeypatch.setattr(ProducerSnapshots, "write", write)
     data.manager.close()
-    assert held == [None] * 9
+    assert held == [0] * 9
 
 
 @pytest.mark.parametrize("topic", ["../x", "a/b", "", ".", "..", "x" * 250, "nul\0", "sp ace", "ü"])
@@ -1261,18 +1262,16 @@ def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
     monkeypatch.setattr(
         log_manager, "enforce_retention", lambda log, *how: looked.append(log) or real(log, *how)
     )
-    now_ms = NOW
-    monkeypatch.setattr(data.manager, "_now_ms", lambda: now_ms)
     for log in (purged, kept):
         fill(log, [[NOW]])
         data.manager.has_begun(log)
-    for now_ms in range(NOW, NOW + 2):  # noqa: B007
+    for data.now_ms in range(NOW, NOW + 2):
         at_once(data.manager.enforce_retention())
     assert looked == []
-    now_ms = NOW + 2
+    data.now_ms = NOW + 2
     at_once(data.manager.enforce_retention())
     assert (set(looked), purged.log_start_offset) == ({purged}, 1)
-    now_ms += data.manager.defaults.log_retention_check_interval_ms
+    data.now_ms += data.manager.defaults.log_retention_check_interval_ms
     at_once(data.manager.enforce_retention())
     assert set(looked) == set(logs)
 
@@ -1284,15 +1283,12 @@ def test_a_log_is_looked_at_within_the_interval_however_long_it_keeps_its_record
     assert retain(data.manager) == NOW + data.manager.defaults.log_retention_check_interval_ms
 
 
-def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(data: Folder) -> None:
     data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     checked_ms = data.manager.defaults.log_retention_check_interval_ms
-    for now_ms in (NOW, NOW - 86_400_000):
-        monkeypatch.setattr(data.manager, "_now_ms", lambda now_ms=now_ms: now_ms)
+    for data.now_ms in (NOW, NOW - 86_400_000):
         at_once(data.manager.enforce_retention())
-        assert at_once(data.manager.enforce_retention()) == now_ms + checked_ms
+        assert at_once(data.manager.enforce_retention()) == data.now_ms + checked_ms
 
 
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
@@ -1466,10 +1462,10 @@ def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Fold
 
 @pytest.mark.parametrize(("policy", "is_flushed"), [("acks", True), ("interval", False), ("none", False)])
 def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
-    data: Folder, monkeypatch: pytest.MonkeyPatch, policy: str, is_flushed: bool
+    data: Folder, save_every: Callable[[int], None], policy: str, is_flushed: bool
 ) -> None:
     """A start after a kill scans what was not flushed: there must be a bound to that."""
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
+    save_every(1000)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(flush_policy=policy))
     fill(log, [[NOW]], value=bytes(300))
     at_once(data.manager.look_after())
@@ -1488,8 +1484,10 @@ def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
     assert log.recovery_point == (4 if is_flushed else 0)
 
 
-def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+def test_P12_what_one_log_cannot_do_the_others_do(
+    data: Folder, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
+) -> None:
+    save_every(1)
     stuck, bad, *others = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(4)]
     for log in (bad, *others):
         fill(log, [[NOW]])
@@ -1522,9 +1520,9 @@ def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pyt
 
 
 def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
     syncs: list[files.File] = []

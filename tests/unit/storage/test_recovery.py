@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -161,10 +162,10 @@ def test_a_write_that_never_finished_is_cut_wherever_the_log_comes_from(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+    tmp_path: Path, save_every: Callable[[int], None], clean: bool
 ) -> None:
     """Also if its folder then came to a broker that was stopped cleanly."""
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path, index_interval_bytes=1 << 20)
     fill(log, [[NOW], [NOW + 50], [NOW + 2]])
     log.durability.flush()
@@ -241,9 +242,9 @@ def test_I5_an_empty_log_gets_no_index_back_that_a_crash_has_left(tmp_path: Path
 
 
 def test_V10_an_offset_that_changed_behind_what_the_summary_tells_of_is_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 2)
     log.durability.flush()
