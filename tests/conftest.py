@@ -16,10 +16,11 @@ import uvloop
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.faulty_disk import disk
 from tests.support.served import broker, client, serve, served
 from tidelog.storage import files
 
-__all__ = ["broker", "client", "serve", "served"]  # fixtures
+__all__ = ["broker", "client", "disk", "serve", "served"]  # fixtures
 
 MEMORY = Path("/dev/shm")
 TOGETHER = ("tests/pipeline/", "tests/conformance/")

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.test_damage_served import T0, fetch, fill, look_up
-from tests.support.full_disk import FullDisk, full_disk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, Row, batch, fetch_all, first_at, is_damaged, retain, scan
 from tests.support.reference_index import differences
 from tests.support.served import Client, Serve, until
@@ -30,14 +29,12 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files, layout
+from tidelog.storage import layout
 from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.sources import PATIENT
-
-__all__ = ["full_disk"]
 
 SIDECARS = (".index", ".timeindex", ".appendindex", ".summary", ".snapshot", "leader-epoch-checkpoint")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS)
@@ -96,24 +93,22 @@ def answers(log: Log, rows: list[Row]) -> None:
 
 @pytest.mark.parametrize("ends", [".log", *SIDECARS, *CHECKPOINTS, ""])
 @pytest.mark.parametrize("then", ["go on", "stop", "crash"])
-def test_F7_P12_no_room_for_one_kind_of_file(
-    tmp_path: Path, full_disk: FullDisk, ends: str, then: str
-) -> None:
+def test_F7_P12_no_room_for_one_kind_of_file(tmp_path: Path, disk: FaultyDisk, ends: str, then: str) -> None:
     manager = made(tmp_path / "data")
     number = go_on(manager, 0)
-    full_disk.end(ends)
+    disk.fill(f"*{ends}")
     for _ in range(3):
         taken = go_on(manager, number)
         number += taken
         answers(log_of(manager), scan(log_of(manager)))
-    assert full_disk.refused
+    assert disk.refused
     rows = scan(log_of(manager))
     assert len(rows) == 2 * number, "what was acknowledged, and nothing else"
     if then != "go on":
         (manager.close if then == "stop" else manager.abandon)()
         manager = opened(tmp_path / "data")  # on a disk that is still full
         answers(log_of(manager), rows)
-    full_disk.heal()
+    disk.heal()
     assert go_on(manager, number) == 12
     assert len(scan(log_of(manager))) == 2 * number + 24
     assert manager.close()
@@ -137,7 +132,7 @@ def spoiled(path: Path) -> None:
 @pytest.mark.parametrize("how", [Path.unlink, torn, spoiled])
 @pytest.mark.parametrize("which", [".log", *SIDECARS, "partition.metadata", "boot", *CHECKPOINTS])
 def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
-    tmp_path: Path, full_disk: FullDisk, which: str, how: Callable[[Path], None], stop: str
+    tmp_path: Path, disk: FaultyDisk, which: str, how: Callable[[Path], None], stop: str
 ) -> None:
     """Whatever it finds that it would write anew."""
     manager = made(tmp_path / "data")
@@ -150,7 +145,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
     for path in paths:
         if path.stat().st_size:
             how(path)
-    full_disk.end()
+    disk.fill()
     for _ in range(2):
         manager = opened(tmp_path / "data")
         log = log_of(manager)
@@ -163,7 +158,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
             log.append(batch([NOW]), NOW)
         assert not manager.close() if stop == "stop" else manager.abandon() is None
     manager = opened(tmp_path / "data")
-    full_disk.heal()
+    disk.heal()
     log = log_of(manager)
     assert log.append(batch([NOW]), NOW).base_offset == end
     assert log.durability.flush() == end + 1
@@ -177,7 +172,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
 
 @pytest.mark.parametrize("how", [torn, spoiled])
 def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
-    tmp_path: Path, full_disk: FullDisk, how: Callable[[Path], None]
+    tmp_path: Path, disk: FaultyDisk, how: Callable[[Path], None]
 ) -> None:
     """What no flush covers cannot be cut, as the summary could not be replaced: the log ends there all the same."""
     manager = made(tmp_path / "data")
@@ -193,7 +188,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
     how(path)
     (tmp_path / "data" / "boot-id").write_text("another\n")
     before = {name: (path.parent / name).read_bytes() for name in (path.name, f"{path.stem}.summary")}
-    full_disk.end()
+    disk.fill()
     for _ in range(2):
         manager = opened(tmp_path / "data")
         log = log_of(manager)
@@ -208,7 +203,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
         assert {name: (path.parent / name).read_bytes() for name in before} == before
         assert not layout.is_same_boot(tmp_path / "data")
     manager = opened(tmp_path / "data")
-    full_disk.heal()
+    disk.heal()
     log = log_of(manager)
     assert log.append(batch([NOW]), NOW).base_offset == len(left)
     assert log.durability.flush() == len(left) + 1
@@ -221,21 +216,21 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
 
 
 def test_F7_P12_retention_makes_room_where_there_is_none_for_a_new_segment(
-    tmp_path: Path, full_disk: FullDisk
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     manager = made(tmp_path / "data")
     number = go_on(manager, 0)
     log = log_of(manager)
     segments = len(log.segments)
     log.update_config(replace(CONFIG, retention_ms=1))
-    full_disk.end()
+    disk.fill()
     manager._now_ms = lambda: NOW + 1_000_000
     retain(manager)
     assert segments >= 2
     assert [segment is log.active for segment in log.segments] == [True]
     assert manager.disk.is_full
     assert fetch_all(log) == [row for row in scan(log) if row.offset >= log.active.base_offset] != []
-    full_disk.heal()
+    disk.heal()
     retain(manager)
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (2 * number, 2 * number, [])
 
@@ -251,19 +246,19 @@ async def produce(client: Client, acks: int, topic: str = "good") -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-async def test_F7_P12_what_a_producer_is_told(serve: Serve, full_disk: FullDisk) -> None:
+async def test_F7_P12_what_a_producer_is_told(serve: Serve, disk: FaultyDisk) -> None:
     """acks=1 and acks=all: KAFKA_STORAGE_ERROR; acks=0 hears nothing, and its connection is closed, as Kafka does."""
     served = await serve()
     client, careless = await served.connect(), await served.connect()
     await fill(client, 10)
-    full_disk.end(".log")
+    disk.fill("*.log")
     assert [await produce(client, acks) for acks in (1, -1)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     careless.send(PRODUCE, 9, 1, production(0))
     assert await careless.reader.read() == b""
     found = await fetch(client, 1)
     assert [found[topic].error_code for topic in ("good", "bad")] == [ErrorCode.NONE] * 2
     assert (await look_up(client, T0 + 1))["good"].offset == 1
-    full_disk.heal()
+    disk.heal()
     assert [await produce(client, acks) for acks in (1, -1)] == [ErrorCode.NONE] * 2
 
 
@@ -289,7 +284,7 @@ async def offline(client: Client, *topics: str) -> list[list[int]]:
 
 async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_starting_and_are_made_once_there_is_space(
     serve: Serve,
-    full_disk: FullDisk,
+    disk: FaultyDisk,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
@@ -300,7 +295,7 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
     await fill(await served.connect(), 10)
     await served.stop()
     topic_id = promised(data, 2)
-    full_disk.end()
+    disk.fill()
     for _ in range(2):
         served = await serve()
         client = await served.connect()
@@ -321,7 +316,7 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
     assert "lost" not in caplog.text
     served = await serve()
     client = await served.connect()
-    full_disk.heal()
+    disk.heal()
     logs = [partition.log for partition in served.broker.topics.by_name["new"].partitions]
     await asyncio.wait_for(until(lambda: all(log.takes_writes for log in logs)), 20)
     assert [layout.load_topic_id(data / f"new-{index}") for index in range(2)] == [topic_id] * 2
@@ -334,13 +329,13 @@ async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_star
 
 
 async def test_F7_P12_topics_that_are_there_take_writes_beside_one_whose_folders_cannot_be_made(
-    serve: Serve, full_disk: FullDisk, tmp_path: Path
+    serve: Serve, disk: FaultyDisk, tmp_path: Path
 ) -> None:
     served = await serve()
     await fill(await served.connect(), 10)
     await served.stop()
     promised(tmp_path / "data", 2)
-    full_disk.end("/new-1")
+    disk.fill("new-1")
     client = await (await serve()).connect()
     assert await produce(client, -1) == ErrorCode.NONE
     assert await produce(client, -1, "new") == ErrorCode.NONE
@@ -350,19 +345,11 @@ async def test_F7_P12_topics_that_are_there_take_writes_beside_one_whose_folders
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
 def test_F8_P12_a_folder_that_a_start_cannot_make_is_of_one_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, disk: FaultyDisk, number: int
 ) -> None:
     """Where the disk fails it takes no writes until a restart, as of any log."""
     manager = opened(tmp_path)
-    mkdir = os.mkdir
-
-    def refuse(path: Path, mode: int = 0o777) -> None:
-        if str(path).endswith("t-0"):
-            raise OSError(number, os.strerror(number), str(path))
-        mkdir(path, mode)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.os, "mkdir", refuse)
+    with disk.failing("make", of="t-0", error=number):
         logs = [manager.restore("t", partition, bytes(16), CONFIG) for partition in range(2)]
     for log in logs:
         log.mend()
@@ -383,7 +370,7 @@ def restored(folder: Path) -> LogManager:
 
 
 def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_full_disk(
-    tmp_path: Path, full_disk: FullDisk
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     manager = opened(tmp_path / "data")
     log = manager.create("t", 0, bytes(16), CONFIG)
@@ -391,7 +378,7 @@ def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_fu
     assert log.durability.flush() == 2
     assert manager.close()
     shutil.rmtree(log.directory)
-    full_disk.end()
+    disk.fill()
     for _ in range(2):
         manager = restored(tmp_path / "data")
         assert is_damaged(log_of(manager), 0)
@@ -400,7 +387,7 @@ def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_fu
         assert not manager.close()
     manager = restored(tmp_path / "data")
     log = log_of(manager)
-    full_disk.heal()
+    disk.heal()
     at_once(manager.look_after())
     append(log, 1)
     assert log.durability.flush() == 4

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.test_consumer_group_handlers import Member, classic
-from tests.support.full_disk import FullDisk, full_disk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -22,30 +22,25 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tidelog.storage import files
-
-__all__ = ["full_disk"]  # fixtures
 
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 
 
 class Flushes:
-    """Flushes of logs that wait until they are let go, and then fail or not."""
+    """Has flushes wait until they are to fail."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.may_go = threading.Event()
+    def __init__(self, disk: FaultyDisk) -> None:
         self.waits = threading.Event()
-        self.fail = False
-        self._real = os.fdatasync
-        patch.setattr(files.os, "fdatasync", self._flush)
-        patch.setattr(files.os, "syncfs", self._flush, raising=False)
+        self._may_fail = threading.Event()
+        disk.on("sync", "syncfs", do=self._flush)
 
-    def _flush(self, fd: int) -> None:
+    def _flush(self) -> None:
         self.waits.set()
-        assert self.may_go.wait(20)
-        if self.fail:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        self._real(fd)
+        assert self._may_fail.wait(20)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fail(self) -> None:
+        self._may_fail.set()
 
 
 async def restarted(served: Served, serve: Serve) -> Served:
@@ -63,9 +58,7 @@ async def delete_offset(client: Client) -> int:
     return response.error_code or response.topics[0].partitions[0].error_code  # type: ignore[no-any-return]
 
 
-async def test_commits_whose_flush_failed_are_told_to_nobody(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commits_whose_flush_failed_are_told_to_nobody(serve: Serve, disk: FaultyDisk) -> None:
     """Neither those that came one upon another, nor a group that was made for one."""
     served = await serve()
     one, other, new = [GroupMember(await served.connect(), group) for group in ("g", "g", "new")]
@@ -73,63 +66,57 @@ async def test_commits_whose_flush_failed_are_told_to_nobody(
     assert await one.commit("t", 5) == [NONE]
     held_bytes = served.broker.groups.memory.held_bytes
     log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
-    with monkeypatch.context() as patch:
-        flushes = Flushes(patch)
-        first = asyncio.create_task(one.commit("t", 6))
-        await asyncio.to_thread(flushes.waits.wait, 20)
-        then = [asyncio.create_task(each.commit("t", 7, 8)) for each in (other, new)]
-        await until(lambda: log.log_end_offset == 6)
-        flushes.fail = True
-        flushes.may_go.set()
-        assert await asyncio.gather(first, *then) == [[REFUSED], [REFUSED] * 2, [REFUSED] * 2]
+    flushes = Flushes(disk)
+    first = asyncio.create_task(one.commit("t", 6))
+    await asyncio.to_thread(flushes.waits.wait, 20)
+    then = [asyncio.create_task(each.commit("t", 7, 8)) for each in (other, new)]
+    await until(lambda: log.log_end_offset == 6)
+    flushes.fail()
+    assert await asyncio.gather(first, *then) == [[REFUSED], [REFUSED] * 2, [REFUSED] * 2]
     assert await one.offsets(t=2) == {("t", 0): 5, ("t", 1): -1}
     assert list(served.broker.groups.groups) == ["g"]
     assert served.broker.groups.memory.held_bytes == held_bytes
 
 
 async def test_an_offset_whose_flush_failed_is_taken_back_though_its_client_has_left(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
     one, other = GroupMember(await served.connect(), "g"), GroupMember(await served.connect(), "g")
     await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [ErrorCode.NONE]
-    with monkeypatch.context() as patch:
-        flushes = Flushes(patch)
-        committing = asyncio.create_task(one.commit("t", 6))
-        await asyncio.to_thread(flushes.waits.wait, 20)
-        connections = len(served.server.connections)
-        one.client.writer.transport.abort()
-        await until(lambda: len(served.server.connections) == connections - 1)
-        flushes.fail = True
-        flushes.may_go.set()
-        await until(lambda: served.broker.flusher.is_settled)
-        committing.cancel()
+    flushes = Flushes(disk)
+    committing = asyncio.create_task(one.commit("t", 6))
+    await asyncio.to_thread(flushes.waits.wait, 20)
+    connections = len(served.server.connections)
+    one.client.writer.transport.abort()
+    await until(lambda: len(served.server.connections) == connections - 1)
+    flushes.fail()
+    await until(lambda: served.broker.flusher.is_settled)
+    committing.cancel()
     assert await other.offsets(t=1) == {("t", 0): 5}
 
 
 async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_whoever_asks(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
     one = GroupMember(await served.connect())
     clients = [await served.connect(), await served.connect()]
     await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [NONE]
-    with monkeypatch.context() as patch:
-        flushes = Flushes(patch)
-        first = asyncio.create_task(delete_offset(clients[0]))
-        await asyncio.to_thread(flushes.waits.wait, 20)
-        second = asyncio.create_task(delete_offset(clients[1]))
-        assert [await one.offsets(), await one.offsets()] == [{}, {}], "time for the second to be looked at"
-        flushes.fail = True
-        flushes.may_go.set()
-        assert await asyncio.gather(first, second) == [REFUSED] * 2
+    flushes = Flushes(disk)
+    first = asyncio.create_task(delete_offset(clients[0]))
+    await asyncio.to_thread(flushes.waits.wait, 20)
+    second = asyncio.create_task(delete_offset(clients[1]))
+    assert [await one.offsets(), await one.offsets()] == [{}, {}], "time for the second to be looked at"
+    flushes.fail()
+    assert await asyncio.gather(first, second) == [REFUSED] * 2
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_heals(
-    serve: Serve, full_disk: FullDisk, kind: str
+    serve: Serve, disk: FaultyDisk, kind: str
 ) -> None:
     served = await serve()
     one: GroupMember | Member = GroupMember(await served.connect())
@@ -152,7 +139,7 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
 
     assert await come(one) == NONE
     assert await commit(5) == NONE
-    full_disk.end(".log")
+    disk.fill("*.log")
     for _ in range(2):
         assert await commit(6) == REFUSED
         assert await reader.offsets() == {("t", 0): 5}
@@ -163,7 +150,7 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
         assert [await come(late), await come(late)] == [REFUSED] * 2
     else:
         assert await one.heartbeat() == NONE  # type: ignore[call-arg, comparison-overlap]
-    full_disk.heal()
+    disk.heal()
     assert await commit(7) == NONE
     if kind == "consumer":
         assert await come(late) == NONE
@@ -181,7 +168,7 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
 
 
 async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does_not_come_back(
-    serve: Serve, full_disk: FullDisk
+    serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
     old, new = await classic(served), Member(await served.connect(), "m", "g")
@@ -189,11 +176,11 @@ async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does
     await old.join()
     await old.sync()
     await new.heartbeat()
-    full_disk.end(".log")
+    disk.fill("*.log")
     await new.heartbeat(member_epoch=-1)
     assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
     await old.leave()
-    full_disk.heal()
+    disk.heal()
     response = await new.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
     assert response.results[0].error_code == NONE
     served = await restarted(served, serve)
@@ -201,16 +188,16 @@ async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does
 
 
 async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_there_after_a_restart(
-    serve: Serve, full_disk: FullDisk
+    serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
     old, new = await classic(served), Member(await served.connect(), "m", "g")
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
-    full_disk.end(".log")
+    disk.fill("*.log")
     assert (await new.heartbeat()).error_code == REFUSED
-    full_disk.heal()
+    disk.heal()
     await new.heartbeat(member_epoch=-1)
     group = served.broker.groups.groups["g"]
     assert not isinstance(group, ConsumerGroup)
@@ -295,7 +282,7 @@ def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
 
 
 async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk
 ) -> None:
     """The last member of the newer protocol: a classic group takes the place of this one."""
     served = await serve()
@@ -304,11 +291,9 @@ async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
     await old.join()
     await old.sync()
     await new.heartbeat()
-    with monkeypatch.context() as patch:
-        flushes = Flushes(patch)
-        leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
-        await asyncio.to_thread(flushes.waits.wait, 20)
-        assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
-        flushes.fail = True
-        flushes.may_go.set()
-        assert (await leaving).error_code == REFUSED
+    flushes = Flushes(disk)
+    leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
+    await asyncio.to_thread(flushes.waits.wait, 20)
+    assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
+    flushes.fail()
+    assert (await leaving).error_code == REFUSED

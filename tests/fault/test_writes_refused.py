@@ -16,7 +16,7 @@ from kafka import TopicPartition as Partition
 from kafka.errors import KafkaStorageError
 
 from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
-from tests.support.full_disk import FullDisk, full_disk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.java import needs_java, run_java
 from tests.support.served import Client, Serve, Served, until
 from tests.support.sockets import LEAVES_SOCKETS
@@ -35,24 +35,9 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import files
-
-__all__ = ["full_disk"]  # fixtures
 
 pytestmark = LEAVES_SOCKETS
 COUNT = 5
-
-
-def spoil_flushes(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
-    """Have every flush of a partition fail."""
-    fdatasync = os.fdatasync
-
-    def failing(fd: int) -> None:
-        if f"/{of}/" in os.readlink(f"/proc/self/fd/{fd}"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        fdatasync(fd)
-
-    monkeypatch.setattr(files.os, "fdatasync", failing)
 
 
 def address(served: Served) -> str:
@@ -91,15 +76,12 @@ async def code_of_production(client: Client, topic: str, acks: int = -1) -> int:
     return int((await client.produce(topic, memoryview(one_batch(2)), acks=acks)).error_code)
 
 
-async def test_P12_a_log_whose_flush_failed_says_so_until_a_restart(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_P12_a_log_whose_flush_failed_says_so_until_a_restart(serve: Serve, disk: FaultyDisk) -> None:
     served = await serve()
     client = await served.connect()
     await fill(client, 10)
     assert [await takes_writes(served, topic) for topic in TOPICS] == [True, True]
-    with monkeypatch.context() as patch:
-        spoil_flushes(patch, "bad-0")
+    with disk.failing("sync", of="bad-0/*"):
         assert await code_of_production(client, "bad") == ErrorCode.KAFKA_STORAGE_ERROR
     for acks in (1, -1):  # that the disk is well again proves nothing
         assert await code_of_production(client, "bad", acks) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -118,16 +100,16 @@ async def test_P12_a_log_whose_flush_failed_says_so_until_a_restart(
 
 
 async def test_P12_while_the_disk_is_full_every_log_says_so_and_not_any_longer(
-    serve: Serve, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "LOOK_EVERY_S", 0.01)
     served = await serve()
     client = await served.connect()
     await fill(client, 10)
-    full_disk.end()
+    disk.fill()
     assert await code_of_production(client, "bad") == ErrorCode.KAFKA_STORAGE_ERROR
     assert [await takes_writes(served, topic) for topic in TOPICS] == [False, False]
-    full_disk.heal()
+    disk.heal()
     logs = [served.broker.topics.by_name[topic].partitions[0].log for topic in TOPICS]
     await asyncio.wait_for(until(lambda: all(log.takes_writes for log in logs)), 20)
     assert [await takes_writes(served, topic) for topic in TOPICS] == [True, True]

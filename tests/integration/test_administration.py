@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import T0, creatable, create_request, fetch_request, metadata_request, records
-from tests.support.full_disk import FullDisk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker import topic_changes
 from tidelog.broker.broker import Broker
@@ -562,20 +562,18 @@ async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_delete
     ]
 
 
-async def test_on_a_full_disk_records_are_deleted_at_the_second_try(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_on_a_full_disk_records_are_deleted_at_the_second_try(serve: Serve, disk: FaultyDisk) -> None:
     served = await serve(log_retention_ms="-1")
     client = await served.connect()
     await client.make_topic("t", segment_bytes="200", file_delete_delay_ms="0")
     for n in range(4):
         await client.produce("t", records(b"%d" % n * 100))
     log = log_of(served.broker, "t")
-    with monkeypatch.context() as patch:
-        FullDisk(patch).end(LOG_STARTS)
-        assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
-        await asyncio.wait_for(until(lambda: len(log.segments) == 2), 10)
-        assert load_offsets(served.broker.logs.directory / LOG_STARTS).get(("t", 0), 0) == 0
+    disk.fill(LOG_STARTS)
+    assert await delete(client, ("t", 0, 2)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+    await asyncio.wait_for(until(lambda: len(log.segments) == 2), 10)
+    assert load_offsets(served.broker.logs.directory / LOG_STARTS).get(("t", 0), 0) == 0
+    disk.heal()
     assert await delete(client, ("t", 0, 2)) == [(NONE, 2)]
     assert load_offsets(served.broker.logs.directory / LOG_STARTS)["t", 0] == 2
 

@@ -16,7 +16,7 @@ from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS
 from tests.support.broker import Broker, wait_until
 from tests.support.builders import delete_request, produce_request
-from tests.support.full_disk import FullDisk, full_disk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import held_open
 from tests.support.raw_client import RawClient
 from tests.support.served import Client, Serve, Served, log_of, until
@@ -28,7 +28,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.sources import PATIENT
 
-__all__ = ["full_disk", "small_disk"]  # fixtures
+__all__ = ["small_disk"]  # fixtures
 
 DELETE = 20
 VALUE = bytes(1000)
@@ -72,7 +72,7 @@ async def is_parked(client: Client) -> None:
     await in_session(client, answer.session_id, 1, 50)
 
 
-async def use(served: Served, client: Client, how: str, full_disk: FullDisk) -> None:
+async def use(served: Served, client: Client, how: str, disk: FaultyDisk) -> None:
     """Do with a topic of some segments what the name says."""
     if how == "fetched":
         assert (await fetched(client, "t", 0, 12)).records
@@ -86,9 +86,9 @@ async def use(served: Served, client: Client, how: str, full_disk: FullDisk) -> 
     elif how == "compacted":
         await until(lambda: served.broker.cleaners.figures().passes["done"] > 0)
     elif how == "refused":
-        full_disk.end()
+        disk.fill()
         assert await sent(client) == ErrorCode.KAFKA_STORAGE_ERROR
-        full_disk.heal()
+        disk.heal()
     elif how == "older format":
         assert (await fetched(client, "t", 0, 2)).records
     else:
@@ -110,7 +110,7 @@ USES = [
 @pytest.mark.parametrize("waits", [False, True], ids=["", "beside a fetch that waits"])
 async def test_no_file_of_a_deleted_topic_stays_open(
     serve: Serve,
-    full_disk: FullDisk,
+    disk: FaultyDisk,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
     waits: bool,
@@ -126,7 +126,7 @@ async def test_no_file_of_a_deleted_topic_stays_open(
         assert await sent(client) == 0
     if waits:
         await is_parked(other)
-    await use(served, client, how, full_disk)
+    await use(served, client, how, disk)
     assert held_open(folder) > before
     log = ref(log_of(served.broker, "t"))
     await deleted(client)

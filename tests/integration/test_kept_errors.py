@@ -5,7 +5,6 @@ the collector does not run, as in a broker that nobody asks for anything, so tha
 """
 
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -21,7 +20,7 @@ import pytest
 
 from tests.integration.test_older_formats import fetched, looked_up
 from tests.support.batches import NOW_MS, changed, some_records
-from tests.support.full_disk import FullDisk, full_disk
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.messages import message, wrapper
 from tests.support.running import run
 from tests.support.served import Client, Serve, Served, log_of, until
@@ -40,14 +39,11 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import build_batch
-from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog, NotInMemory, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time
 from tidelog.storage.sources import WARM, Source
 from tidelog.storage.summary import Damage
-
-__all__ = ["full_disk"]  # fixtures
 
 # More than is decompressed where a batch is appended, and more than the topics here take.
 BOMB = bytes(3 << 20)
@@ -220,23 +216,18 @@ async def test_a_partition_that_cannot_be_read_leaves_nothing(
     assert (await leaves_nothing(lambda: looked_up(client, "t", NOW_MS)))[0] == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_a_disk_that_refuses_leaves_nothing(
-    client: Client, full_disk: FullDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_disk_that_refuses_leaves_nothing(client: Client, disk: FaultyDisk) -> None:
     await client.make_topic("t")
     batch = build_batch(some_records(3))
-    full_disk.end()
+    disk.fill()
     for batches in ([batch], [batch, batch]):
         codes = await leaves_nothing(partial(sent, client, "t", 9, *batches))
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * len(batches)
     assert await leaves_nothing(lambda: created(client, "more")) == ErrorCode.KAFKA_STORAGE_ERROR
-    full_disk.heal()
+    disk.heal()
     assert await sent(client, "t", 9, batch) == [0]
 
-    def bad_disk(*_: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(files.os, "fdatasync", bad_disk)
+    disk.fail("sync", "syncfs")
     for _ in range(2):
         codes = await leaves_nothing(partial(sent, client, "t", 9, batch, batch, acks=-1))
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
