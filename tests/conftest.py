@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ def _signals_are_heard() -> None:
 def telling_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the file system take note of writes that were lost, whatever the tests run on."""
     monkeypatch.setattr(files.FileSystem, "reports_errors", lambda _: True)
+
+
+@pytest.fixture
+def save_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets after how many appended bytes a flush saves what recovery starts from."""
+    return partial(monkeypatch.setattr, "tidelog.storage.durability.SAVE_INTERVAL_BYTES")
+
+
+@pytest.fixture
+def blocks_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets how many bytes of a log share a digest."""
+    return partial(monkeypatch.setattr, "tidelog.storage.blocks.BLOCK_BYTES")
 
 
 @pytest.fixture

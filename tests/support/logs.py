@@ -150,10 +150,15 @@ def log_bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
 
 
-def held_open(folder: Path) -> int:
-    """Count this process's open files below a folder; what other tests left open comes and goes."""
-    names = []
+def open_files(folder: Path) -> list[Path]:
+    """Return this process's open files below a folder, one for each descriptor."""
+    opened = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that the listing itself had
-            names.append(str(descriptor.readlink()))
-    return sum(name.startswith(f"{folder}/") for name in names)
+        with suppress(OSError):  # The descriptor of the listing itself is gone by now.
+            opened.append(descriptor.readlink())
+    return [path for path in opened if folder in path.parents]
+
+
+def held_open(folder: Path) -> int:
+    """Count this process's open files below a folder."""
+    return len(open_files(folder))

@@ -76,20 +76,20 @@ class Client:
         joining = Joining(
             self.id, self.instance, self.name, "/host", REBALANCE_MS, SESSION_MS, "consumer", self.protocols
         )
-        drive(self.group.join(joining._replace(**asked)), self._has_joined)
+        drive(self.group.join(joining._replace(**asked)), self.has_joined)
         return self.joined
 
-    def _has_joined(self, response: JoinGroupResponse) -> None:
+    def has_joined(self, response: JoinGroupResponse) -> None:
         self.joined = response
         if not response.error_code:
             self.id, self.generation = response.member_id, response.generation_id
 
     def sync(self, **assignments: bytes) -> Any:
         self.synced = None
-        drive(self.group.sync(self.id, self.instance, self.generation, assignments), self._has_synced)
+        drive(self.group.sync(self.id, self.instance, self.generation, assignments), self.has_synced)
         return self.synced
 
-    def _has_synced(self, response: SyncGroupResponse) -> None:
+    def has_synced(self, response: SyncGroupResponse) -> None:
         self.synced = response
 
     def heartbeat(self) -> ErrorCode:
@@ -611,11 +611,11 @@ def test_who_asks_again_while_it_waits_is_answered_twice(
     stable(world, group, a, b)
     a.join()
     first: list[JoinGroupResponse] = []
-    a._has_joined = first.append  # type: ignore[method-assign]
+    a.has_joined = first.append  # type: ignore[method-assign]
     a.join()
     assert [answer.error_code for answer in first] == []
     twice: list[JoinGroupResponse] = []
-    a._has_joined = twice.append  # type: ignore[method-assign]
+    a.has_joined = twice.append  # type: ignore[method-assign]
     a.join()
     assert ([answer.error_code for answer in first], twice) == ([REJOIN], [])
 
@@ -770,7 +770,7 @@ def test_who_syncs_again_while_it_waits_is_answered_twice(
     world.pass_(0)
     follower = b if group.leader == a.id else a
     answers: list[SyncGroupResponse] = []
-    follower._has_synced = answers.append  # type: ignore[method-assign]
+    follower.has_synced = answers.append  # type: ignore[method-assign]
     follower.sync()
     assert not answers
     follower.sync()
@@ -871,14 +871,14 @@ class GroupModel(RuleBasedStateMachine):
             assert not answered
             answered.append(response)
             self.owed -= 1
-            Client._has_joined(client, response)
+            Client.has_joined(client, response)
             if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 client.id = response.member_id
             elif response.error_code in (UNKNOWN, ErrorCode.FENCED_INSTANCE_ID):
                 client.id = ""
 
         self.owed += 1
-        client._has_joined = has_joined  # type: ignore[method-assign]
+        client.has_joined = has_joined  # type: ignore[method-assign]
         client.join(must_know_its_id=must_know)
 
     @precondition(lambda self: self.clients)
@@ -890,7 +890,7 @@ class GroupModel(RuleBasedStateMachine):
             self.owed -= 1
 
         self.owed += 1
-        client._has_synced = has_synced  # type: ignore[method-assign]
+        client.has_synced = has_synced  # type: ignore[method-assign]
         client.sync(**{each.id: b"x" for each in self.clients})
 
     @precondition(lambda self: self.clients)

@@ -1,5 +1,7 @@
 """What clients may hold of one kind."""
 
+import weakref
+
 from tidelog.broker.quota import LITTLE_BYTES, Quota
 
 
@@ -29,10 +31,18 @@ def test_an_address_has_half_of_all_and_each_connection_a_little() -> None:
     for hold in held:
         assert hold is not None
         hold.give_back()
-    assert quota.total_bytes == 0
-    assert not quota._by_address
-    assert not quota._by_owner
+    assert (quota.total_bytes, quota.by_address) == (0, {})
     assert quota.room_bytes(first) == limit // 2
+
+
+def test_a_client_that_holds_nothing_is_forgotten() -> None:
+    quota, client = Quota(10 * LITTLE_BYTES), Client("here")
+    hold = quota.hold(client, 1)
+    assert hold is not None
+    hold.give_back()
+    gone = weakref.ref(client)
+    del hold, client
+    assert gone() is None
 
 
 def test_a_little_is_there_for_each_until_twice_the_limit_is_held() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, batch, crash, new_shared, open_log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW, batch, crash, new_shared, open_files, open_log
 from tidelog.storage import append_index, files, layout
 from tidelog.storage.append_index import HEADER_BYTES
 from tidelog.storage.errors import LogOffline
@@ -261,32 +263,17 @@ def test_with_log_append_time_it_is_made_again_from_the_log(tmp_path: Path, lost
 
 @pytest.mark.parametrize("call", ["truncate", "sync"])
 def test_P12_the_entry_of_a_batch_that_was_refused_goes_though_the_disk_refuses_that_at_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    tmp_path: Path, disk: FaultyDisk, call: str
 ) -> None:
     log = filled(tmp_path / "a", [NOW])
-    syncs: list[Path] = []
-
-    def refusing(suffix: str, name: str, number: int) -> None:
-        real = getattr(files.File, name)
-
-        def refuse(file: files.File, *arguments: Any) -> None:
-            if file.path.suffix == suffix:
-                raise OSError(number, os.strerror(number))
-            real(file, *arguments)
-
-        patch.setattr(files.File, name, refuse)
-
-    with monkeypatch.context() as patch:
-        refusing(".log", "append", errno.ENOSPC)
-        refusing(APPEND_INDEX, call, errno.EIO)
+    with disk.failing("grow", of="*.log", error=errno.ENOSPC), disk.failing(call, of=f"*{APPEND_INDEX}"):
         with pytest.raises(LogOffline):
             log.append(batch([NOW]), NOW + 10)
         log.mend()
         assert not log.takes_writes
-    sync = files.File.sync
-    monkeypatch.setattr(files.File, "sync", lambda file: (syncs.append(file.path), sync(file)))
+    disk.calls.clear()
     log.mend()
-    assert log.active.path(APPEND_INDEX) in syncs
+    assert log.active.path(APPEND_INDEX) in disk.paths("sync")
     for at in (NOW + 5000, NOW + 6000):
         log.append(batch([NOW]), at)
     again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
@@ -340,38 +327,23 @@ def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
 
 @pytest.mark.parametrize("which", [".log", APPEND_INDEX])
 def test_a_write_that_fails_leaves_neither_batch_nor_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+    tmp_path: Path, disk: FaultyDisk, which: str
 ) -> None:
     log = filled(tmp_path / "a", RISING)
-    append = files.File.append
-
-    def fails(self: files.File, data: Any) -> None:
-        if self.path.suffix == which:
-            self.write_at(data[:5], self.size)
-            raise OSError(errno.ENOSPC, "no room")
-        append(self, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files.File, "append", fails)
-        with pytest.raises(LogOffline, match="no room"):
-            log.append(batch([NOW]), NOW + 200)
+    disk.fill(f"*{which}", room=5)
+    with pytest.raises(LogOffline, match="No space left"):
+        log.append(batch([NOW]), NOW + 200)
+    disk.heal()
     log.append(batch([NOW]), NOW + 300)
     assert times_of(log) == exact([*RISING, NOW + 300])
     again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
     assert times_of(again) == exact([*RISING, NOW + 300])
 
 
-def test_a_batch_is_never_there_without_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    append = files.File.append
-
-    def noted(self: files.File, data: Any) -> None:
-        order.append(self.path.suffix)
-        append(self, data)
-
-    monkeypatch.setattr(files.File, "append", noted)
+def test_a_batch_is_never_there_without_its_entry(tmp_path: Path, disk: FaultyDisk) -> None:
     filled(tmp_path, [NOW, NOW, NOW + 1])
-    assert order == [APPEND_INDEX, ".log", ".log", APPEND_INDEX, ".log"]
+    grown = [path.suffix for path in disk.paths("grow") if path.suffix in (APPEND_INDEX, ".log")]
+    assert grown == [APPEND_INDEX, ".log", ".log", APPEND_INDEX, ".log"]
 
 
 def test_a_full_index_seals_its_segment(tmp_path: Path) -> None:
@@ -381,13 +353,13 @@ def test_a_full_index_seals_its_segment(tmp_path: Path) -> None:
 
 
 def test_few_hold_their_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.storage.open_segments._descriptors_max", lambda: 12)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (12, 12))
     shared = new_shared(tmp_path)
     logs = [filled(tmp_path / str(n), [NOW], shared=shared) for n in range(5)]
     for at in range(1, 4):
         for log in logs:
             log.append(batch([NOW]), NOW + at)
-    assert sum(log.active.append_index._file is not None for log in logs) <= 3
+    assert sum(path.suffix == ".appendindex" for path in open_files(tmp_path)) <= 3
     for number, log in enumerate(logs):
         again = open_log(crash(log, tmp_path / f"b{number}"), was_cut_off=False)
         assert times_of(again) == exact(range(NOW, NOW + 4))

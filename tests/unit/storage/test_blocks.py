@@ -59,9 +59,9 @@ def test_digests_of_a_log_that_is_cut(tmp_path: Path, size: int) -> None:
     "how", ["closed", "recovered", "saved and recovered", "cut", "reopened and appended to"]
 )
 def test_a_summary_has_the_digests_of_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    tmp_path: Path, save_every: Callable[[int], None], how: str
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 100_000)
+    save_every(100_000)
     log = open_log(tmp_path / "a")
     for size in (10, 70_000, 65_467, 300, 200_000, 1000):
         fill(log, [[NOW]], value=b"v" * size)
@@ -193,11 +193,12 @@ class Watch:
 def test_P27_no_byte_that_was_there_at_the_start_is_read_before_it_was_verified(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    blocks_of: Callable[[int], None],
     codec: int,
     source: Source,
     ask: Callable[[Log, Source], object],
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", 4096)
+    blocks_of(4096)
     monkeypatch.setattr(
         "tidelog.storage.log.SNAPSHOT_FROM_BYTES", 0
     )  # A start reads no batch for its producers.

@@ -99,7 +99,6 @@ def test_around_damage_every_batch_is_found_and_no_other(log: Log) -> None:
 
 
 def test_reads_on_the_way_grow_up_to_a_bound(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log.active, "_offset_index", None)
     log = open_log(log.directory, index_interval_bytes=1 << 20)
     reads: list[int] = []
 

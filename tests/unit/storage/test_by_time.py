@@ -25,6 +25,12 @@ from tidelog.storage.sources import PATIENT, WAITING, WARM, Source
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 
 
+def kept_bytes(log: Log) -> list[int]:
+    """Return how many bytes are kept for each batch of a log's one segment; nothing for a batch that is not kept."""
+    places = [times_cache.key_of(segment.identity, position) for segment, position, _ in log.headers(0)]
+    return [len(packed) for place in places if (packed := log.shared.times.get(place)) is not None]
+
+
 def agrees_with_a_scan(log: Log) -> None:
     rows = scan(log)
     for wanted in sorted({row.timestamp + step for row in rows for step in (-1, 0, 1)} | {0, NOW * 2}):
@@ -331,7 +337,7 @@ def test_the_times_of_very_many_records_are_not_kept(
     fill(log, [[NOW + n for n in range(3000)]], codec=codec)
     for _ in range(3):
         assert first_at(log, NOW + 7, PATIENT) == (NOW + 7, 7, 0)
-    assert log.shared.times._bytes == 0
+    assert kept_bytes(log) == []
 
 
 @pytest.mark.parametrize(("room_bytes", "is_kept"), [(6000, False), (6100, True)])
@@ -343,7 +349,7 @@ def test_what_is_kept_of_a_batch_is_bounded_in_bytes(
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=4)
     assert first_at(log, NOW + 7, PATIENT) == (NOW + 7, 7, 0)
-    assert bool(log.shared.times._packed) == is_kept
+    assert bool(kept_bytes(log)) == is_kept
     assert times_cache.packed_bytes(next(log.headers(0))[2]) in range(6000, 6100), "two bytes for a time"
 
 
@@ -461,26 +467,25 @@ def test_the_times_of_batches_that_are_kept_are_bounded(
 ) -> None:
     size = 22 + 300
     log = open_log(tmp_path)
-    kept = log.shared.times
-    monkeypatch.setattr(TimesCache, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
+    monkeypatch.setattr(TimesCache, "BYTES_MAX", 3 * (size + TimesCache.ENTRY_BYTES))
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
-    assert [len(packed) for packed in kept._packed.values()] == [size] * 3
+    assert kept_bytes(log) == [size] * 3
     fill(log, [[NOW + 1000 + n for n in range(5000)]])
     for _ in range(2):
         assert first_at(log, NOW + 2000, PATIENT) == (NOW + 2000, 4000, 0), "larger than all that is kept"
-    assert kept._bytes == 0
-    assert not kept._keys
+    assert kept_bytes(log) == []
 
 
 def test_what_is_kept_takes_no_more_than_is_counted() -> None:
     tracemalloc.start()
     try:
         kept = TimesCache()
-        before = tracemalloc.get_traced_memory()[0]
+        before, counted = tracemalloc.get_traced_memory()[0], 0
         for number in range(50_000):
             kept.keep(times_cache.key_of(7, number), bytes(10 + number % 7))
-        assert tracemalloc.get_traced_memory()[0] - before <= kept._bytes
+            counted += 10 + number % 7 + TimesCache.ENTRY_BYTES
+        assert tracemalloc.get_traced_memory()[0] - before <= counted
     finally:
         tracemalloc.stop()
 
@@ -587,23 +592,13 @@ def test_a_read_in_a_segment_that_retention_takes_meanwhile_is_out_of_range(
         log.read(0, 100, True, PATIENT)
 
 
-def test_times_are_kept_once_and_only_under_the_lock() -> None:
+def test_times_are_kept_and_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimesCache, "BYTES_MAX", 150 + 2 * TimesCache.ENTRY_BYTES)
     times = TimesCache()
-    taken: list[int] = []
-
-    class Guarded(dict[int, bytes]):
-        def __setitem__(self, key: int, packed: bytes) -> None:
-            assert times._lock.locked()
-            taken.append(key)
-            super().__setitem__(key, packed)
-
-    times._packed = Guarded()
     for _ in range(3):
         times.keep(1, b"x" * 100)
         times.keep(2, b"y" * 50)
-    assert taken == [1, 2]
-    assert times._bytes == 150 + 2 * TimesCache.ENTRY_BYTES
-    assert list(times._keys) == [1, 2]
+    assert [times.get(key) for key in (1, 2)] == [b"x" * 100, b"y" * 50]
 
 
 def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
@@ -616,7 +611,6 @@ def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
     assert [times.get(key) is not None for key in (1, 2)] == [True, True]  # exactly as much as there may be
     times.keep(3, b"x" * 100)
     assert [times.get(key) is not None for key in (1, 2, 3)] == [False, True, True]
-    assert times._bytes == TimesCache.BYTES_MAX
     times.keep(1, b"x" * 100)
     assert [times.get(key) is not None for key in (1, 2, 3)] == [True, False, True]
 

@@ -1,11 +1,11 @@
 """The small text files in Kafka's format."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tidelog.storage import checkpoints, files
+from tests.support.faulty_disk import FaultyDisk
+from tidelog.storage import checkpoints
 
 OFFSETS = {("t", 1): 5, ("a-b", 0): 1 << 40, ("t", 0): 0}
 
@@ -52,9 +52,7 @@ def test_offsets_are_loaded_all_or_none(tmp_path: Path, text: str) -> None:
     assert checkpoints.load_offsets(tmp_path / "file") == {}
 
 
-def test_offsets_are_replaced_durably(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(files.os, "fsync", lambda fd, fsync=os.fsync: (synced.append(fd), fsync(fd))[1])
+def test_offsets_are_replaced_durably(tmp_path: Path, disk: FaultyDisk) -> None:
     checkpoints.save_offsets(tmp_path / "file", OFFSETS)
-    assert len(synced) == 2  # the content, and the name
+    assert disk.paths("sync") == [tmp_path / "file", tmp_path], "the content, and the name"
     assert checkpoints.load_offsets(tmp_path / "file") == OFFSETS

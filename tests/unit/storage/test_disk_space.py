@@ -3,6 +3,7 @@
 import errno
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -185,9 +186,9 @@ def test_a_disk_that_does_not_tell_what_is_free_is_full_all_the_same(
 
 @pytest.mark.parametrize("suffix", [".snapshot", ".summary", "leader-epoch-checkpoint"])
 def test_P12_an_error_of_a_file_that_can_be_made_again_is_one_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None], suffix: str
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path / "t-0")
     log.epochs.is_saved = False
     log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=0), NOW)

@@ -1,16 +1,16 @@
 """Leader epochs: which one an offset has, and where one ends."""
 
 import errno
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, fill, new_shared, open_log, scan
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, leader_epochs, recovery
+from tidelog.storage import leader_epochs, recovery
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -63,15 +63,11 @@ def test_they_are_saved_and_loaded(epochs: LeaderEpochs) -> None:
     assert loaded.entries == epochs.entries
 
 
-def test_they_are_replaced_durably_where_no_flush_covers_them(
-    epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(files.os, "fsync", lambda fd, fsync=os.fsync: (synced.append(fd), fsync(fd))[1])
+def test_they_are_replaced_durably_where_no_flush_covers_them(epochs: LeaderEpochs, disk: FaultyDisk) -> None:
     epochs.save(durably=True)
-    assert len(synced) == 2  # the content, and the name
+    assert disk.paths("sync") == [epochs.path, epochs.path.parent], "the content, and the name"
     epochs.save()
-    assert len(synced) == 2
+    assert len(disk.paths("sync")) == 2
 
 
 @pytest.mark.parametrize(
@@ -103,15 +99,10 @@ def test_epochs_are_read_while_retention_drops_some(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
 def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    tmp_path: Path, disk: FaultyDisk, error: int
 ) -> None:
     fill(open_log(tmp_path), [[NOW]])
-    with monkeypatch.context() as patch:
-
-        def full(path: Path, data: bytes) -> None:
-            raise OSError(error, os.strerror(error))
-
-        patch.setattr(files, "write_atomically", full)
+    with disk.failing("write", of="leader-epoch-checkpoint", error=error):
         log = open_log(tmp_path)
         for _ in range(2):
             with pytest.raises(LogOffline, match=r"leader epochs could not be saved .*; free space in"):
@@ -203,29 +194,24 @@ def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
 
 
 def test_a_flush_writes_what_was_never_saved_and_nothing_twice(
-    epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch
+    epochs: LeaderEpochs, disk: FaultyDisk
 ) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(files, "sync", synced.append)
     epochs.sync(DiskSpace(epochs.path.parent))
     assert epochs.path.read_text() == "0\n3\n1 0\n3 10\n4 25\n"
     loaded = LeaderEpochs.load(epochs.path.parent)
     assert loaded is not None
-    monkeypatch.setattr(files, "write", None)
+    written = len(disk.paths("write"))
     epochs.sync(DiskSpace(epochs.path.parent))
     loaded.sync(DiskSpace(epochs.path.parent))
-    assert synced == [epochs.path] * 3
+    assert disk.paths("sync") == [epochs.path] * 3
+    assert len(disk.paths("write")) == written
 
 
 def test_epochs_that_could_not_be_saved_are_before_the_next_append_and_mend_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     fill(open_log(tmp_path), [[NOW]])
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomically", full)
+    with disk.failing("write", of="leader-epoch-checkpoint", error=errno.ENOSPC):
         log, other = open_log(tmp_path), open_log(tmp_path)
         with pytest.raises(LogOffline, match="epochs could not be saved"):
             fill(log, [[NOW]])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, crash, fetch_all, fill, open_log, scan
-from tidelog.storage import files
 from tidelog.storage.durability import Mark
 from tidelog.storage.errors import FlushPostponed, LogOffline
 from tidelog.storage.log import Log
@@ -18,69 +18,45 @@ from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 from tidelog.storage.upkeep import enforce_retention
 
-EMFILE = errno.EMFILE
 
-
-class Syncs:
-    """Notes what is synced, by name; lets something happen, or fail, in the middle."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.names: list[str] = []
-        self.meanwhile: Callable[[], object] | None = None
-        self.failing: str | None = None
-        file_sync, sync, sync_folder = files.File.sync, files.sync, files.sync_folder
-        monkeypatch.setattr(files.File, "sync", lambda file: self._noted(file.path, file_sync, file))
-        monkeypatch.setattr(files, "sync", lambda path: self._noted(path, sync, path))
-        monkeypatch.setattr(files, "sync_folder", lambda path: self._noted(path, sync_folder, path))
-
-    def _noted(self, path: Path, real: Callable[..., None], argument: Any) -> None:
-        self.names.append(path.name)
-        if path.name == self.failing:
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        real(argument)
-
-
-@pytest.fixture
-def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
-    return Syncs(monkeypatch)
+def synced(disk: FaultyDisk) -> list[str]:
+    """Return the names of the files and folders that were synced, in order."""
+    return [path.name for path in disk.paths("sync")]
 
 
 def name(base: int, suffix: str = ".log") -> str:
     return f"{base:020d}{suffix}"
 
 
-def flushed_log(folder: Path, syncs: Syncs, **options: Any) -> Log:
+def flushed_log(folder: Path, disk: FaultyDisk, **options: Any) -> Log:
     """Make a log of which one batch is on disk and one is not."""
     log = open_log(folder, **options)
     fill(log, [[NOW]])
     log.durability.flush()
     fill(log, [[NOW]])
-    syncs.names.clear()
+    disk.calls.clear()
     return log
 
 
 @pytest.mark.parametrize("with_sealed", [False, True])
 def test_the_recovery_point_is_what_was_there_when_the_sync_began(
-    tmp_path: Path, syncs: Syncs, with_sealed: bool
+    tmp_path: Path, disk: FaultyDisk, with_sealed: bool
 ) -> None:
-    log = flushed_log(tmp_path, syncs)
+    log = flushed_log(tmp_path, disk)
     if with_sealed:
         log.roll(NOW)
         fill(log, [[NOW]])
     end = log.log_end_offset
-    syncs.meanwhile = lambda: fill(log, [[NOW]])
+    disk.on("sync", do=lambda: fill(log, [[NOW]]), times=1)
     assert (log.durability.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
     assert (log.durability.flush(), log.recovery_point) == (end + 1, end + 1)
 
 
 @pytest.mark.parametrize("with_sealed", [False, True])
 def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the_next(
-    tmp_path: Path, syncs: Syncs, with_sealed: bool
+    tmp_path: Path, disk: FaultyDisk, with_sealed: bool
 ) -> None:
-    log = flushed_log(tmp_path / "topic-0", syncs)
+    log = flushed_log(tmp_path / "topic-0", disk)
     if with_sealed:
         log.roll(NOW)
         fill(log, [[NOW]])
@@ -91,20 +67,20 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         log.roll(NOW)
         fill(log, [[NOW]])
 
-    syncs.meanwhile = roll
+    disk.on("sync", do=roll, times=1)
     assert (log.durability.flush(), log.recovery_point) == (end, end)
     assert log.durability.files_to_flush == 1 + 4 + 2
     rolled = log.segments[-2].base_offset
-    syncs.names.clear()
+    disk.calls.clear()
     assert log.durability.flush() == end + 2
-    assert syncs.names[:5] == [
+    assert synced(disk)[:5] == [
         name(rolled),
         name(rolled, ".index"),
         name(rolled, ".timeindex"),
         name(rolled, ".appendindex"),
         name(end + 1),
     ]
-    assert syncs.names[-1] == "topic-0"
+    assert synced(disk)[-1] == "topic-0"
     assert log.durability.files_to_flush == 0
 
 
@@ -114,8 +90,8 @@ def mark_of(log: Log) -> Mark:
     return mark
 
 
-def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, syncs: Syncs) -> None:
-    log = flushed_log(tmp_path, syncs)
+def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = flushed_log(tmp_path, disk)
     assert (mark_of(log).end, mark_of(log).pending, log.durability.files_to_flush) == (2, None, 1)
     log.roll(NOW)
     mark = mark_of(log)
@@ -131,11 +107,11 @@ def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, 
     assert log.durability.flushed(mark_of(log))
     assert (log.recovery_point, log.durability.files_to_flush) == (4, 0)
     assert says_flushed(log, 2)
-    assert syncs.names == []
+    assert synced(disk) == []
 
 
-def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, syncs: Syncs) -> None:
-    log = flushed_log(tmp_path, syncs)
+def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = flushed_log(tmp_path, disk)
     early = mark_of(log)
     log.roll(NOW)
     fill(log, [[NOW]])
@@ -145,14 +121,14 @@ def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, sy
     assert log.durability.flushed(early)
     assert log.durability.files_to_flush == 4 + 2 + 1
     assert log.durability.flush() == 3
-    assert {name(2), tmp_path.name} <= set(syncs.names)
+    assert {name(2), tmp_path.name} <= set(synced(disk))
 
 
 def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
-    log = flushed_log(tmp_path, syncs)
+    save_every(1)
+    log = flushed_log(tmp_path, disk)
     early = mark_of(log)
     assert not says_flushed(log, 0)
     fill(log, [[NOW]])
@@ -164,24 +140,24 @@ def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
     assert says_flushed(log, 0)
 
 
-def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, syncs: Syncs) -> None:
+def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path / "topic-0")
     log.epochs.is_saved = False
     (tmp_path / "topic-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     fill(log, [[NOW]])
-    syncs.names.clear()
+    disk.calls.clear()
     assert log.durability.flushed(mark_of(log))
     assert log.epochs.is_saved
     assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").exists()
-    assert syncs.names == []
+    assert synced(disk) == []
 
 
 @pytest.mark.parametrize("point", ["log_end_offset", "active"])
 def test_whatever_a_roll_comes_between_no_flush_says_more_than_it_synced(
-    tmp_path: Path, syncs: Syncs, point: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flusher reads the end, the active segment and what is pending without the lock: in an order that holds."""
-    log = flushed_log(tmp_path, syncs)
+    log = flushed_log(tmp_path, disk)
     rolled = []
 
     class Watched(Log):
@@ -204,23 +180,25 @@ def test_whatever_a_roll_comes_between_no_flush_says_more_than_it_synced(
     sealed, active = log.segments[-2:]
     assert targets == [log.recovery_point]
     if log.recovery_point > active.base_offset:
-        assert {name(sealed.base_offset), name(active.base_offset)} <= set(syncs.names)
+        assert {name(sealed.base_offset), name(active.base_offset)} <= set(synced(disk))
     else:
         assert log.recovery_point == 2  # of which the second record lies in what was sealed meanwhile
-        assert name(sealed.base_offset) in syncs.names
+        assert name(sealed.base_offset) in synced(disk)
 
 
 @pytest.mark.parametrize("what", [".log", ".index", "active", "folder"])
-def test_a_failed_sync_moves_no_recovery_point_and_is_final(tmp_path: Path, syncs: Syncs, what: str) -> None:
-    log = flushed_log(tmp_path / "topic-0", syncs)
+def test_a_failed_sync_moves_no_recovery_point_and_is_final(
+    tmp_path: Path, disk: FaultyDisk, what: str
+) -> None:
+    log = flushed_log(tmp_path / "topic-0", disk)
     log.roll(NOW)
     fill(log, [[NOW]])
     names = {".log": name(0), ".index": name(0, ".index"), "active": name(2), "folder": "topic-0"}
-    syncs.failing = names[what]
+    disk.fail("sync", of=names[what])
     for _ in range(2):
         with pytest.raises(LogOffline, match=r"flush failed .*Input/output error.*restart"):
             log.durability.flush()
-        syncs.failing = None
+        disk.heal()
     assert (log.recovery_point, log.durability.flush_mark(), log.close()) == (1, None, False)
     assert not says_flushed(log, 0)
     with pytest.raises(LogOffline):
@@ -240,9 +218,9 @@ def says_flushed(log: Log, base: int) -> bool:
 
 @pytest.mark.parametrize("released", [False, True])
 def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
-    tmp_path: Path, syncs: Syncs, released: bool
+    tmp_path: Path, disk: FaultyDisk, released: bool
 ) -> None:
-    log = flushed_log(tmp_path, syncs, retention_ms=100)
+    log = flushed_log(tmp_path, disk, retention_ms=100)
     log.roll(NOW)
     fill(log, [[NOW + 500]], now_ms=NOW + 500)
     if released:
@@ -250,7 +228,7 @@ def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
     # Not by way of what makes retention flush first.
     log.durability.recovery_point = 3
     fill(log, [[NOW + 500]], now_ms=NOW + 500)
-    syncs.meanwhile = lambda: enforce_retention(log, NOW + 200)
+    disk.on("sync", do=lambda: enforce_retention(log, NOW + 200), times=1)
     assert log.durability.flush() == 4
     assert log.log_start_offset == 2
     assert not (tmp_path / name(0, ".summary")).exists()
@@ -258,10 +236,10 @@ def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
 
 
 def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, save_every: Callable[[int], None]
 ) -> None:
-    log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    log = flushed_log(tmp_path, disk)
+    save_every(1)
 
     def delete() -> None:
         log.roll(NOW)
@@ -270,23 +248,23 @@ def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
         log.advance_start(2)
         enforce_retention(log, NOW)
 
-    syncs.meanwhile = delete
+    disk.on("sync", do=delete, times=1)
     log.durability.flush()
     assert [segment.base_offset for segment in log.segments] == [2]
     assert not (tmp_path / name(0, ".summary")).exists()
 
 
 def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
-    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
 ) -> None:
-    log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    log = flushed_log(tmp_path, disk)
+    save_every(1)
 
     def roll() -> None:
         fill(log, [[NOW]])
         log.roll(NOW)
 
-    syncs.meanwhile = roll
+    disk.on("sync", do=roll, times=1)
     log.durability.flush()
     fill(log, [[NOW]])
     log.durability.flush()
@@ -299,44 +277,22 @@ def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
 # A lack of descriptors.
 
 
-class Descriptors:
-    """Lets a number of files be opened, and no more."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left: int | None = None
-        self.error = EMFILE
-        opened = os.open
-
-        def counted(path: Any, flags: int, *rest: Any, **more: Any) -> int:
-            if self.left is not None:
-                if self.left == 0:
-                    raise OSError(self.error, os.strerror(self.error), str(path))
-                self.left -= 1
-            return opened(path, flags, *rest, **more)
-
-        monkeypatch.setattr(files.os, "open", counted)
-
-    def refuse(self, kind: type[Exception], left: int, job: Callable[[], object]) -> bool:
-        """Do a job that may open so many files; tell whether it was refused for want of more."""
-        self.left = left
-        try:
-            job()
-        except kind as refusal:
-            return os.strerror(self.error) in str(refusal)
-        finally:
-            self.left = None
-        return False
-
-
-@pytest.fixture
-def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
-    return Descriptors(monkeypatch)
+def is_refused(
+    disk: FaultyDisk, left: int, kind: type[Exception], job: Callable[[], object], error: int = errno.EMFILE
+) -> bool:
+    """Do a job that may open so many files; tell whether it failed because it needs more."""
+    disk.fail("open", error=error, after=left)
+    try:
+        job()
+    except kind as refusal:
+        return os.strerror(error) in str(refusal)
+    finally:
+        disk.heal()
+    return False
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_a_lack_of_descriptors_is_no_failed_flush(
-    tmp_path: Path, syncs: Syncs, descriptors: Descriptors, error: int
-) -> None:
+def test_a_lack_of_descriptors_is_no_failed_flush(tmp_path: Path, disk: FaultyDisk, error: int) -> None:
     """At every open of the flush: it is put off, and the next one does all of it."""
     folder = tmp_path / "topic-0"
     log = open_log(folder)
@@ -346,26 +302,26 @@ def test_a_lack_of_descriptors_is_no_failed_flush(
     log.roll(NOW)
     fill(log, [[NOW]])
     log.release()
-    refused, descriptors.error = 0, error
-    while descriptors.refuse(FlushPostponed, refused, log.durability.flush):
+    refused = 0
+    while is_refused(disk, refused, FlushPostponed, log.durability.flush, error):
         assert (log.recovery_point, log.health.failure) == (0, None)
-        syncs.names.clear()
+        disk.calls.clear()
         refused += 1
         fill(log, [[NOW]])
     assert refused >= 7
     assert log.recovery_point == log.log_end_offset
     wanted = {name(base, suffix) for base in (0, 1) for suffix in (".log", ".index", ".timeindex")}
-    assert wanted | {name(2), "topic-0", tmp_path.name} <= set(syncs.names)
+    assert wanted | {name(2), "topic-0", tmp_path.name} <= set(synced(disk))
     assert log.close()
 
 
 def test_EMFILE_at_the_first_open_of_a_new_log_leaves_everything_right(
-    tmp_path: Path, descriptors: Descriptors
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path, segment_bytes=150, index_interval_bytes=0)
     fill(log, [[NOW], [NOW]])
     refused = 0
-    while descriptors.refuse(LogOffline, refused, lambda: log.append(batch([NOW]), NOW)):
+    while is_refused(disk, refused, LogOffline, lambda: log.append(batch([NOW]), NOW)):
         assert (log.log_end_offset, log.health.failure) == (2, None)
         assert [row.offset for row in fetch_all(log)] == [0, 1]
         refused += 1
@@ -380,31 +336,27 @@ def test_EMFILE_at_the_first_open_of_a_new_log_leaves_everything_right(
 
 
 def test_EMFILE_at_the_first_open_of_a_log_file_takes_nothing_back_that_was_not_written(
-    tmp_path: Path, descriptors: Descriptors
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW], [NOW]])
     log.roll(NOW)
-    assert descriptors.refuse(LogOffline, 0, lambda: log.append(batch([NOW]), NOW))
+    assert is_refused(disk, 0, LogOffline, lambda: log.append(batch([NOW]), NOW))
     assert (log.log_end_offset, log.health.failure) == (2, None)
     assert log.append(batch([NOW]), NOW).base_offset == 2
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
-def test_a_roll_that_dies_leaves_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+def test_a_roll_that_dies_leaves_no_log(tmp_path: Path, disk: FaultyDisk, suffix: str) -> None:
     class Died(BaseException):
         pass
 
+    def die() -> None:
+        raise Died
+
     log = open_log(tmp_path)
     fill(log, [[NOW], [NOW]])
-    create = files.create
-
-    def die(path: Path) -> None:
-        if path.name == name(2, suffix):
-            raise Died
-        create(path)
-
-    monkeypatch.setattr(files, "create", die)
+    disk.on("make", of=name(2, suffix), do=die)
     with pytest.raises(Died):
         log.roll(NOW)
     assert not (tmp_path / name(2)).exists()
@@ -412,20 +364,11 @@ def test_a_roll_that_dies_leaves_no_log(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
 @pytest.mark.parametrize("clean", [False, True])
-def test_I1_I2_a_segment_is_made_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, clean: bool
-) -> None:
+def test_I1_I2_a_segment_is_made_or_not(tmp_path: Path, disk: FaultyDisk, suffix: str, clean: bool) -> None:
     folder = tmp_path / "a"
     log = open_log(folder, segment_bytes=150)
     fill(log, [[NOW], [NOW]])
-    create = files.create
-
-    def full(path: Path) -> None:
-        if path.name == name(2, suffix):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        create(path)
-
-    monkeypatch.setattr(files, "create", full)
+    disk.fill(name(2, suffix))
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
     assert not list(folder.glob(f"{2:020d}*"))
@@ -440,18 +383,13 @@ def test_I1_I2_a_segment_is_made_or_not(
     assert again.append(batch([NOW]), NOW).base_offset == 4
 
 
-def test_a_full_disk_that_refuses_the_epochs_is_no_failed_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_that_refuses_the_epochs_is_no_failed_flush(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
     log.epochs.is_saved = False
-
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files, "write", full)
+    refused = disk.fail("open", of="leader-epoch-checkpoint", error=errno.ENOSPC)
     assert (log.durability.flush(), log.health.failure) == (1, None)
+    assert refused.hits
 
 
 # Append times.
@@ -608,8 +546,8 @@ def test_a_summary_of_another_segment_is_not_believed_though_its_log_is_as_long(
     assert again.damaged == ()
 
 
-def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, syncs: Syncs) -> None:
-    log = flushed_log(tmp_path, syncs)
+def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = flushed_log(tmp_path, disk)
     early = mark_of(log)
     fill(log, [[NOW]])
     late = mark_of(log)
@@ -652,9 +590,9 @@ def test_a_segment_that_is_rebuilt_before_it_is_flushed_is_flushed_in_its_new_fo
 
 
 def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
+    save_every(1000)
     log = open_log(tmp_path)
     saved: list[int] = []
     for _ in range(6):
@@ -666,7 +604,7 @@ def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
 
 
 def test_I5_no_summary_vouches_for_indexes_that_a_full_disk_has_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=100)
     fill(log, [[NOW + n] for n in range(6)])
@@ -674,14 +612,11 @@ def test_I5_no_summary_vouches_for_indexes_that_a_full_disk_has_refused(
     log.roll(NOW)
     sealed = log.segments[0]
     sealed.path(".index").write_bytes(b"spoiled!")
-    with monkeypatch.context() as patch:
-        patch.setattr(files.File, "write_at", _refuse)
-        log.recheck(sealed, PATIENT)
+    disk.fill("*.index")
+    log.recheck(sealed, PATIENT)
+    assert disk.refused
+    disk.heal()
     log.durability.flush()
     again = open_log(crash(log, tmp_path.with_name("again")), clean=True, index_interval_bytes=100)
     assert again.segments[0].offset_index.data[:] == before
     assert [row.offset for row in fetch_all(again)] == list(range(6))
-
-
-def _refuse(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")

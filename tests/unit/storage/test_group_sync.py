@@ -1,19 +1,18 @@
 """Many logs on disk by one sync of their file system, and when each is synced on its own."""
 
-import os
+import errno
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import KEEP_ALL, NOW, crash, fill, open_log
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, group_sync, layout, log_manager
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync, Trust
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -23,67 +22,43 @@ from tidelog.storage.log_manager import LogManager
 pytestmark = pytest.mark.usefixtures("telling_file_system")
 
 
-class Disk:
-    """Counts the syncs of files and of file systems; lets them fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.file_syncs = self.system_syncs = 0
-        self.dirty_bytes = 0
-        self.system_fails = False
-        self.failing: files.File | None = None
-        file_sync, system_sync = files.File.sync, files.FileSystem.sync
-
-        def sync_file(file: files.File) -> None:
-            self.file_syncs += 1
-            if file is self.failing:
-                raise OSError(5, "Input/output error")
-            file_sync(file)
-
-        def sync_system(system: files.FileSystem) -> None:
-            self.system_syncs += 1
-            if self.system_fails:
-                raise OSError(5, "Input/output error")
-            system_sync(system)
-
-        monkeypatch.setattr(files.File, "sync", sync_file)
-        monkeypatch.setattr(files.FileSystem, "sync", sync_system)
-        monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: self.dirty_bytes)
+@pytest.fixture
+def disk(disk: FaultyDisk) -> FaultyDisk:
+    """A disk for which nothing waits to be written, whatever else the machine does."""
+    disk.dirty_bytes = 0
+    return disk
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    return Disk(monkeypatch)
-
-
-@pytest.fixture
-def logs(tmp_path: Path, disk: Disk) -> list[Log]:
+def logs(tmp_path: Path, disk: FaultyDisk) -> list[Log]:
     """Logs that are on disk, but for one batch each."""
     logs = [open_log(tmp_path / f"t-{number}") for number in range(FILES_MIN)]
     for log in logs:
         fill(log, [[NOW]])
         log.durability.flush()
         fill(log, [[NOW + 1]])
-    disk.file_syncs = 0
+    disk.calls.clear()
     return logs
 
 
-def syncs(disk: Disk) -> tuple[int, int]:
-    return disk.system_syncs, disk.file_syncs
+def syncs(disk: FaultyDisk) -> tuple[int, int]:
+    """Return how often a file system was synced, and how often a single file or folder."""
+    return len(disk.paths("syncfs")), len(disk.paths("sync"))
 
 
-def test_many_logs_take_one_sync(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+def test_many_logs_take_one_sync(tmp_path: Path, disk: FaultyDisk, logs: list[Log]) -> None:
     assert GroupSync(tmp_path).flush(logs) == {}
     assert syncs(disk) == (1, 0)
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
-def test_a_few_are_synced_one_by_one(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+def test_a_few_are_synced_one_by_one(tmp_path: Path, disk: FaultyDisk, logs: list[Log]) -> None:
     GroupSync(tmp_path).flush(logs[1:])
     assert syncs(disk) == (0, FILES_MIN - 1)
 
 
 def test_where_much_else_is_dirty_each_is_synced_on_its_own(
-    tmp_path: Path, disk: Disk, logs: list[Log]
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
     disk.dirty_bytes = 1 << 30
     GroupSync(tmp_path).flush(logs)
@@ -91,58 +66,60 @@ def test_where_much_else_is_dirty_each_is_synced_on_its_own(
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
-def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: FaultyDisk, logs: list[Log]) -> None:
     elsewhere = open_log(tmp_path / "elsewhere")
     fill(elsewhere, [[NOW]])
     elsewhere.durability.flush()
     fill(elsewhere, [[NOW]])
     elsewhere.device += 1
-    disk.file_syncs = 0
+    disk.calls.clear()
     GroupSync(tmp_path).flush([*logs, elsewhere])
     assert syncs(disk) == (1, 1)
     assert elsewhere.recovery_point == 2
 
 
 def test_what_was_rolled_and_named_is_on_disk_by_the_same_sync(
-    tmp_path: Path, disk: Disk, logs: list[Log]
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
     new = open_log(tmp_path / "new")
     fill(new, [[NOW]])
     new.roll(NOW)
     fill(new, [[NOW]])
-    disk.file_syncs = 0
+    disk.calls.clear()
     assert GroupSync(tmp_path).flush([*logs, new]) == {}
     assert (syncs(disk), new.recovery_point, new.durability.files_to_flush) == ((1, 0), 2, 0)
 
 
-def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Disk) -> None:
+def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path / "tiny", segment_bytes=14)
     fill(log, [[NOW]] * 50)
+    disk.calls.clear()
     assert GroupSync(tmp_path).flush([log]) == {}
     assert (syncs(disk), log.recovery_point, log.durability.files_to_flush) == ((1, 0), 50, 0)
     again = open_log(crash(log, tmp_path / "again"), recovery_point=50)
     assert [segment.summary.flushed for segment in again.segments[:-1]] == [1] * 49
 
 
-def test_the_more_files_there_are_the_more_may_be_dirty(tmp_path: Path, disk: Disk) -> None:
+def test_the_more_files_there_are_the_more_may_be_dirty(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path / "tiny", segment_bytes=14)
     fill(log, [[NOW]] * 50)
     disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES
     assert disk.dirty_bytes > DIRTY_BYTES_MAX
+    disk.calls.clear()
     GroupSync(tmp_path).flush([log])
     assert syncs(disk) == (1, 0)
     fill(log, [[NOW]] * 50)
     disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES + 1
     GroupSync(tmp_path).flush([log])
-    assert disk.system_syncs == 1
+    assert len(disk.paths("syncfs")) == 1
     assert log.durability.files_to_flush == 0
 
 
 def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
-    tmp_path: Path, disk: Disk, logs: list[Log]
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
-    disk.system_fails = True
-    disk.failing = logs[1].active.file
+    disk.fail("syncfs")
+    disk.fail("sync", of="t-1/*")
     failures = GroupSync(tmp_path).flush(logs)
     assert list(failures) == [logs[1]]
     assert isinstance(failures[logs[1]], LogOffline)
@@ -150,36 +127,39 @@ def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
 
 
 def test_what_is_cut_meanwhile_is_not_taken_for_durable(
-    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: (logs[0].truncate(1), fill(logs[0], [[NOW]])))
-    monkeypatch.setattr(Durability, "flush", lambda durability: flushed.append(durability._log))
-    flushed: list[Log] = []
-    GroupSync(tmp_path).flush(logs)
-    # What was appended after the cut lies where the mark was, and no sync has been there.
-    assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
-    assert flushed == [logs[0]]
+    def cut() -> None:
+        logs[0].truncate(1)
+        fill(logs[0], [[NOW]])
+        disk.calls.clear()
+
+    disk.on("syncfs", do=cut)
+    assert GroupSync(tmp_path).flush(logs) == {}
+    # What was appended after the cut lies where the mark was: only a sync of its own has been there.
+    assert disk.paths("sync") == [logs[0].active.path(".log")]
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
 def test_what_is_appended_meanwhile_is_not_taken_for_durable(
-    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: fill(logs[0], [[NOW]]))
+    disk.on("syncfs", do=lambda: fill(logs[0], [[NOW]]))
     assert GroupSync(tmp_path).flush(logs) == {}
     assert [(log.recovery_point, log.log_end_offset) for log in logs] == [(2, 3), (2, 2), (2, 2), (2, 2)]
 
 
 def test_a_log_whose_own_flush_failed_meanwhile_is_not_saved_by_a_sync_of_all(
-    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
-    """The sync that failed was told of the lost pages; the one of all, which comes after, finds nothing to write."""
+    """The failed sync has dropped the pages; the sync of all, which comes after, finds nothing to write."""
 
-    def fail_first(_: files.FileSystem) -> None:
-        disk.failing = logs[0].active.file
+    def fail_first() -> None:
+        disk.fail("sync", of="t-0/*")
         with pytest.raises(LogOffline):
             logs[0].durability.flush()
 
-    monkeypatch.setattr(files.FileSystem, "sync", fail_first)
+    disk.on("syncfs", do=fail_first)
     failures = GroupSync(tmp_path).flush(logs)
     assert list(failures) == [logs[0]]
     assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
@@ -198,18 +178,18 @@ def test_what_is_dirty_is_read_from_the_system() -> None:
 
 
 def test_what_is_dirty_is_asked_for_now_and_then(
-    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
     monkeypatch.setattr(group_sync.time, "monotonic", lambda: now_s[0])
     group = GroupSync(tmp_path)
 
     def together() -> bool:
-        before = disk.system_syncs
+        disk.calls.clear()
         for log in logs:
             fill(log, [[NOW]])
         group.flush(logs)
-        return disk.system_syncs > before
+        return bool(disk.paths("syncfs"))
 
     disk.dirty_bytes = DIRTY_BYTES_MAX
     assert together(), "as much as there may be"
@@ -227,7 +207,7 @@ def test_what_is_dirty_is_asked_for_now_and_then(
 
 def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
     tmp_path: Path,
-    disk: Disk,
+    disk: FaultyDisk,
     logs: list[Log],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -243,10 +223,10 @@ def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
             assert group.flush(logs) == {}
             for log in logs:
                 fill(log, [[NOW]])
-    assert disk.system_syncs == 0
+    assert disk.paths("syncfs") == []
     assert caplog.text.count("dirty memory is unknown") == 1
     group.flush(logs)
-    assert disk.system_syncs == 1
+    assert len(disk.paths("syncfs")) == 1
     for log in logs:
         fill(log, [[NOW]])
     monkeypatch.setattr(files.DirtyMemory, "bytes", refuse)
@@ -255,7 +235,7 @@ def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
 
 
 def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
-    tmp_path: Path, disk: Disk, logs: list[Log]
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
     logs[0].device += 1
     GroupSync(tmp_path).flush(logs)
@@ -264,36 +244,27 @@ def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
 
 
 def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_granted(
-    tmp_path: Path, disk: Disk, logs: list[Log]
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log]
 ) -> None:
     """What it gave up may be of a log that is not among these, and that nobody flushes before the process ends."""
     layout.save_boot(tmp_path)
     trust = Trust(DiskSpace(tmp_path))
-    disk.system_fails = True
-    assert GroupSync(tmp_path, trust).flush(logs) == {}
+    with disk.failing("syncfs"):
+        assert GroupSync(tmp_path, trust).flush(logs) == {}
     assert (trust.is_lost, layout.is_same_boot(tmp_path)) == (True, False)
-    disk.system_fails = False
     for log in logs:
         fill(log, [[NOW]])
+    disk.calls.clear()
     assert GroupSync(tmp_path, trust).flush(logs) == {}
-    assert syncs(disk) == (1, 2 * FILES_MIN), "nor does another sync of all prove anything"
+    assert syncs(disk) == (0, FILES_MIN), "nor does another sync of all prove anything"
 
 
 def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_of_all_failed(
-    tmp_path: Path,
-    disk: Disk,
-    logs: list[Log],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(_: Path) -> None:
-        raise OSError(30, "Read-only file system")
-
     layout.save_boot(tmp_path)
     space = DiskSpace(tmp_path)
-    disk.system_fails = True
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "remove", refuse)
+    with disk.failing("syncfs"), disk.failing("remove", error=errno.EROFS):
         assert GroupSync(tmp_path, Trust(space)).flush(logs) == {}
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
     assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
@@ -303,14 +274,14 @@ def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_o
 
 
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
-    tmp_path: Path, disk: Disk, logs: list[Log], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     for number, log in enumerate(logs):
         log.partition = number
     group = GroupSync(tmp_path)
-    disk.system_fails = True
-    disk.failing = logs[1].active.file
+    disk.fail("syncfs")
+    disk.fail("sync", of="t-1/*")
     for _ in range(3):
         assert list(group.flush(logs)) == [logs[1]]
         for log in logs:
@@ -319,29 +290,11 @@ def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     assert caplog.text.count("file system not synced") == 1
     assert caplog.text.count(f"flush failed log={logs[1]}") == 1
     assert "works again" not in caplog.text
-    disk.system_fails = False
-    disk.failing = None
+    disk.heal()
     logs[1].health.failure = None
     for _ in range(2):
         assert group.flush(logs) == {}
     assert caplog.text.count(f"flush works again log={logs[1]}") == 1
-
-
-class Calls:
-    """Counts the syncs of single files and folders."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-
-        def counted(sync: Callable[[int], None]) -> Callable[[int], None]:
-            def count_and_sync(fd: int) -> None:
-                self.count += 1
-                sync(fd)
-
-            return count_and_sync
-
-        monkeypatch.setattr(files.os, "fsync", counted(os.fsync))
-        monkeypatch.setattr(files.os, "fdatasync", counted(os.fdatasync))
 
 
 def crashed(folder: Path, count: int) -> None:
@@ -370,18 +323,15 @@ def saved_epochs(log: Log) -> tuple[tuple[int, int], ...] | None:
     return loaded and loaded.entries
 
 
-def test_a_start_after_a_crash_puts_all_logs_on_disk_by_two_syncs(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_after_a_crash_puts_all_logs_on_disk_by_two_syncs(tmp_path: Path, disk: FaultyDisk) -> None:
     """Else a folder of many partitions, to which nothing was appended, would take as long as three syncs of each."""
-    calls = Calls(monkeypatch)
     needed = []
     for count in (FILES_MIN, 8 * FILES_MIN):
         crashed(tmp_path / str(count), count)
-        calls.count = disk.system_syncs = 0
+        disk.calls.clear()
         logs = started(tmp_path / str(count))
-        needed.append(calls.count)
-        assert disk.system_syncs == 2
+        needed.append(len(disk.paths("sync")))
+        assert len(disk.paths("syncfs")) == 2
         assert [saved_epochs(log) for log in logs] == [((0, 0), (1, 1))] * count
         assert {log.leader_epoch for log in logs} == {1}
         assert not list((tmp_path / str(count)).glob("*/*.tmp"))
@@ -390,25 +340,14 @@ def test_a_start_after_a_crash_puts_all_logs_on_disk_by_two_syncs(
 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_by_one(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, failing: int
+    tmp_path: Path, disk: FaultyDisk, failing: int
 ) -> None:
-    calls = Calls(monkeypatch)
     crashed(tmp_path, FILES_MIN)
-    calls.count = disk.system_syncs = 0
-    sync = files.FileSystem.sync
-
-    def fail_once(system: files.FileSystem) -> None:
-        sync(system)
-        if disk.system_syncs == failing:
-            raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(files.FileSystem, "sync", fail_once)
+    disk.calls.clear()
+    disk.fail("syncfs", after=failing - 1, times=1)
     logs = started(tmp_path)
-    assert (disk.system_syncs, [saved_epochs(log) for log in logs]) == (
-        failing,
-        [((0, 0), (1, 1))] * FILES_MIN,
-    )
-    assert calls.count == 4 * FILES_MIN + 1, (
+    assert [saved_epochs(log) for log in logs] == [((0, 0), (1, 1))] * FILES_MIN
+    assert syncs(disk) == (failing, 4 * FILES_MIN + 1), (
         "where each ends, its append times, its epochs, their name; the data folder"
     )
     assert not layout.is_same_boot(tmp_path), "what that sync gave up may be of any log"
@@ -416,25 +355,20 @@ def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_b
     assert layout.is_same_boot(tmp_path)
 
 
-def test_new_epochs_get_their_name_when_they_are_on_disk(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+EPOCHS_NAMED = "rename", "leader-epoch-checkpoint"
+
+
+def test_new_epochs_get_their_name_when_they_are_on_disk(tmp_path: Path, disk: FaultyDisk) -> None:
     """Else a power cut may leave the name of a file that is empty."""
     crashed(tmp_path, FILES_MIN)
-    disk.system_syncs, syncs_before, put_in_place = 0, list[int](), files.put_in_place
-
-    def note(path: Path) -> None:
-        if path.parent.name.startswith("topic-"):
-            syncs_before.append(disk.system_syncs)
-        put_in_place(path)
-
-    monkeypatch.setattr(files, "put_in_place", note)
+    disk.calls.clear()
     started(tmp_path)
-    assert syncs_before == [1] * FILES_MIN
+    steps = [kind for kind, path in disk.calls if kind == "syncfs" or (kind, path.name) == EPOCHS_NAMED]
+    assert steps == ["syncfs", *["rename"] * FILES_MIN, "syncfs"]
 
 
 def test_after_a_sync_of_all_that_failed_at_a_start_only_the_log_whose_own_sync_fails_takes_no_writes(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     crashed(tmp_path, FILES_MIN)
     manager = LogManager(tmp_path, BrokerConfig(), lambda: NOW)
@@ -442,72 +376,54 @@ def test_after_a_sync_of_all_that_failed_at_a_start_only_the_log_whose_own_sync_
     for log in manager.logs.values():
         fill(log, [[NOW]])
     manager.abandon()
-    sync = files.File.sync
-
-    def fail(file: files.File) -> None:
-        if file.path.parent.name == "topic-1":
-            raise OSError(5, "Input/output error")
-        sync(file)
-
-    monkeypatch.setattr(files.File, "sync", fail)
-    disk.system_fails = True
+    disk.fail("sync", of="topic-1/*.log")
+    disk.fail("syncfs")
     assert [log.partition for log in started(tmp_path) if not log.takes_writes] == [1]
 
 
 def test_where_a_log_ends_after_a_crash_is_put_on_disk_once_a_full_disk_has_room(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     crashed(tmp_path, FILES_MIN)
     disk.dirty_bytes = 1 << 40  # each by itself
-    is_full, synced, sync = True, list[str](), files.sync
-
-    def refuse(path: Path) -> None:
-        if is_full and path.parent.name == "topic-2" and path.suffix == ".log":
-            raise OSError(28, "No space left on device")
-        synced.append(path.parent.name)
-        sync(path)
-
-    monkeypatch.setattr(files, "sync", refuse)
-    logs = {log.partition: log for log in started(tmp_path)}
+    with disk.failing("sync", of="topic-2/*.log", error=errno.ENOSPC):
+        logs = {log.partition: log for log in started(tmp_path)}
     assert [number for number, log in logs.items() if log.health.failure is not None] == [2]
-    is_full = False
-    assert "topic-2" not in synced
+    disk.calls.clear()
     logs[2].mend()
-    assert (logs[2].health.failure, "topic-2" in synced) == (None, True)
+    assert logs[2].health.failure is None
+    assert logs[2].active.path(".log") in disk.paths("sync")
 
 
-def test_after_a_crash_where_much_is_dirty_each_log_is_put_on_disk_alone(tmp_path: Path, disk: Disk) -> None:
+def test_after_a_crash_where_much_is_dirty_each_log_is_put_on_disk_alone(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
     crashed(tmp_path, FILES_MIN)
-    disk.system_syncs, disk.dirty_bytes = 0, 1 << 40
+    disk.calls.clear()
+    disk.dirty_bytes = 1 << 40
     assert [saved_epochs(log) for log in started(tmp_path)] == [((0, 0), (1, 1))] * FILES_MIN
-    assert disk.system_syncs == 0
+    assert disk.paths("syncfs") == []
 
 
 def test_after_a_crash_logs_that_are_put_on_disk_alone_are_so_several_at_once(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other thousands would take as long as their syncs together."""
     crashed(tmp_path, FILES_MIN)
     disk.dirty_bytes = 1 << 40
     monkeypatch.setattr(log_manager.os, "cpu_count", lambda: 2)
     both = threading.Barrier(2)
-    save = LeaderEpochs.save
-
-    def save_both(epochs: LeaderEpochs, *, durably: bool = False) -> None:
-        both.wait(20)
-        save(epochs, durably=durably)
-
-    monkeypatch.setattr(LeaderEpochs, "save", save_both)
+    disk.on("rename", of="leader-epoch-checkpoint", do=lambda: both.wait(20))
     assert [log.health.failure for log in started(tmp_path)] == [None] * FILES_MIN
 
 
 def test_a_start_says_what_it_waits_for_before_a_sync_that_may_be_slow(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     crashed(tmp_path, FILES_MIN)
     caplog.set_level("INFO")
     said: list[str] = []
-    monkeypatch.setattr(files.FileSystem, "sync", lambda _: said.append(caplog.text))
+    disk.on("syncfs", do=lambda: said.append(caplog.text))
     started(tmp_path)
     assert len(said) == 2
     assert (
@@ -516,19 +432,11 @@ def test_a_start_says_what_it_waits_for_before_a_sync_that_may_be_slow(
 
 
 def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     crashed(tmp_path, FILES_MIN)
-    calls = Calls(monkeypatch)
-    disk.system_syncs = 0
-    write = files.write_aside
-
-    def refuse(path: Path, data: bytes, *, durably: bool = False) -> None:
-        if path.parent.name == "topic-2":
-            raise OSError(28, "No space left on device")
-        write(path, data, durably=durably)
-
-    monkeypatch.setattr(files, "write_aside", refuse)
+    disk.calls.clear()
+    disk.fill("topic-2/leader-epoch-checkpoint")
     logs = {log.partition: log for log in started(tmp_path)}
     assert {number: log.health.failure is None for number, log in sorted(logs.items())} == {
         0: True,
@@ -536,16 +444,15 @@ def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other
         2: False,
         3: True,
     }
-    assert (disk.system_syncs, calls.count) == (2, 3), "one log alone, and the data folder"
-    monkeypatch.setattr(files, "write_aside", write)
+    assert syncs(disk) == (2, 3), "one log alone, and the data folder"
+    disk.heal()
     logs[2].mend()
     assert (logs[2].health.failure, saved_epochs(logs[2])) == (None, ((0, 0), (1, 1)))
 
 
 def test_after_a_crash_a_log_on_another_disk_is_put_there_alone(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = Calls(monkeypatch)
     device_of = files.device_of
     needed = []
     for elsewhere in (0, 1):
@@ -554,16 +461,20 @@ def test_after_a_crash_a_log_on_another_disk_is_put_there_alone(
         monkeypatch.setattr(
             files, "device_of", lambda path, by=elsewhere: device_of(path) + by * (path.name == "topic-1")
         )
-        calls.count = disk.system_syncs = 0
+        disk.calls.clear()
         assert [saved_epochs(log) for log in started(folder)] == [((0, 0), (1, 1))] * 2 * FILES_MIN
-        assert disk.system_syncs == 2
-        needed.append(calls.count)
+        assert len(disk.paths("syncfs")) == 2
+        needed.append(len(disk.paths("sync")))
     assert needed[1] == needed[0] + 4, "where it ends, its append times, its epochs, their name"
 
 
 @pytest.mark.parametrize("told", [False, OSError(38, "Function not implemented"), ImportError("no ctypes")])
 def test_where_a_sync_of_all_proves_nothing_each_log_is_synced_by_itself(
-    logs: list[Log], disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: Any
+    logs: list[Log],
+    disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    told: Any,
 ) -> None:
     """As on overlayfs, whose `syncfs` says nothing of what the file system below has lost."""
     asked = []
@@ -578,9 +489,9 @@ def test_where_a_sync_of_all_proves_nothing_each_log_is_synced_by_itself(
     group = GroupSync(logs[0].directory.parent)
     with caplog.at_level("INFO"):
         for _ in range(2):
-            disk.file_syncs = 0
+            disk.calls.clear()
             assert not group.flush(logs)
-            assert (disk.system_syncs, disk.file_syncs) == (0, len(logs))
+            assert syncs(disk) == (0, len(logs))
             assert all(log.recovery_point == log.log_end_offset for log in logs)
             for log in logs:
                 fill(log, [[NOW + 2]])

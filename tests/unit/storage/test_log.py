@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -378,9 +379,9 @@ def test_a_listing_goes_around_damage_that_nobody_has_met_before(tmp_path: Path)
 
 
 def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, blocks_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", 4096)
+    blocks_of(4096)
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW]] * 8, value=b"v" * 5000)
     log.close()

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, fill, held_open, is_damaged, open_log, retain, scan
 from tests.support.paths import KAFKA_WRITTEN, TESTS
 from tidelog.config.options import BrokerConfig
@@ -28,7 +29,6 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, layout, log_manager
-from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.errors import (
     CorruptLog,
@@ -58,10 +58,11 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.deleted: set[str] = set()  # topics, as the catalogue has it
+        self.now_ms = NOW
         self.manager = self.open()
 
     def open(self, **options: int) -> LogManager:
-        self.manager = LogManager(self.path, BrokerConfig(**options), lambda: NOW)
+        self.manager = LogManager(self.path, BrokerConfig(**options), lambda: self.now_ms)
         self.manager.open(is_ours=lambda topic: topic not in self.deleted)
         return self.manager
 
@@ -72,6 +73,16 @@ class Folder:
     def restart(self) -> LogManager:
         self.manager.close()
         return self.open()
+
+
+def logs_synced(disk: FaultyDisk) -> list[Path]:
+    """Return the logs that were synced by themselves."""
+    return [path for path in disk.paths("sync") if path.suffix == ".log"]
+
+
+def checkpoints_written(disk: FaultyDisk) -> list[str]:
+    """Return the names of the checkpoints of all partitions that were replaced, sorted."""
+    return sorted(path.name for path in disk.paths("rename") if path.name in (RECOVERY_POINTS, LOG_STARTS))
 
 
 @pytest.fixture
@@ -245,17 +256,15 @@ def test_a_start_removes_a_deleted_folder_once_its_name_is_on_disk(
     assert steps[:2] == ["sync data", f"remove {deleted.name}"]
 
 
-def test_a_deletion_that_fails_can_be_tried_again(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_that_fails_can_be_tried_again(data: Folder, disk: FaultyDisk) -> None:
     for number in range(2):
         data.manager.create("gone", number, TOPIC_ID, TopicConfig())
 
-    def refuse(old: Path, new: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(old))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tidelog.storage.files.rename", refuse)
-        with pytest.raises(StorageError, match=r"topic gone: its folders cannot be deleted: .*Permission"):
-            at_once(data.manager.delete_topic("gone"))
+    with (
+        disk.failing("rename", error=errno.EACCES),
+        pytest.raises(StorageError, match=r"topic gone: its folders cannot be deleted: .*Permission"),
+    ):
+        at_once(data.manager.delete_topic("gone"))
     assert sorted(data.manager.logs) == [("gone", 0), ("gone", 1)]
     at_once(data.manager.delete_topic("gone"))
     assert not data.manager.logs
@@ -325,40 +334,39 @@ def test_retention_takes_many_segments_some_at_a_time(data: Folder, monkeypatch:
 
 
 def test_what_retention_must_flush_before_it_deletes_is_flushed_by_one_sync(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     config = TopicConfig(retention_ms=-1, retention_bytes=2000, segment_bytes=14)
     log = data.manager.create("t", 0, TOPIC_ID, config)
     fill(log, [[NOW]] * 100)
-    monkeypatch.setattr(files, "sync", None)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    disk.dirty_bytes = 0
     retain(data.manager)
     assert (log.recovery_point, log.log_start_offset > 50) == (100, True)
+    assert len(disk.paths("syncfs")) == 1
+    assert logs_synced(disk) == []
 
 
 def test_many_logs_with_an_interval_are_flushed_some_at_a_step_by_one_sync(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, monkeypatch: pytest.MonkeyPatch, disk: FaultyDisk
 ) -> None:
     monkeypatch.setattr("tidelog.storage.log_manager.FLUSHED_AT_ONCE", 10)
     config = TopicConfig(flush_policy="interval", flush_ms=1)
     logs = [data.manager.create("t", number, TOPIC_ID, config) for number in range(25)]
     for log in logs:
         fill(log, [[NOW]])
-    monkeypatch.setattr(files.File, "sync", None)
-    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    disk.dirty_bytes = 0
     done = [sum(log.recovery_point for log in logs) for _ in data.manager.flush_intervals()]
     assert (done, [log.recovery_point for log in logs]) == ([0, 0, 10, 20], [1] * 25)
+    assert logs_synced(disk) == []
 
 
-def test_a_stop_of_many_logs_takes_one_sync_and_few_files(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_of_many_logs_takes_two_syncs_and_few_files(data: Folder, disk: FaultyDisk) -> None:
     for number in range(20):
         fill(data.manager.create("t", number, TOPIC_ID, TopicConfig()), [[NOW]])
-    with monkeypatch.context() as patch:
-        patch.setattr(files.File, "sync", None)
-        patch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
-        data.manager.close()
+    disk.dirty_bytes = 0
+    data.manager.close()
+    assert len(disk.paths("syncfs")) == 2
+    assert logs_synced(disk) == []
     assert {path.suffix for path in (data.path / "t-0").iterdir()} == {
         ".log",
         ".index",
@@ -378,14 +386,14 @@ def test_a_stop_needs_no_descriptor_more_than_there_are(
     logs = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(9)]
     for log in logs:
         fill(log, [[NOW]])
-    held = []
+    held: list[int] = []
 
     def write(snapshots: ProducerSnapshots) -> None:
-        held.extend(log.active._file for log in logs if log.snapshots is snapshots)
+        held.extend(held_open(log.directory) for log in logs if log.snapshots is snapshots)
 
     monkeypatch.setattr(ProducerSnapshots, "write", write)
     data.manager.close()
-    assert held == [None] * 9
+    assert held == [0] * 9
 
 
 @pytest.mark.parametrize("topic", ["../x", "a/b", "", ".", "..", "x" * 250, "nul\0", "sp ace", "ü"])
@@ -589,11 +597,11 @@ def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
     assert held_open(data.manager.directory) == before + 50
 
 
-def test_a_thousand_partitions_are_made_without_a_sync(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("sync", "sync_folder", "write_atomically"):
-        monkeypatch.setattr(f"tidelog.storage.files.{name}", None)
+def test_a_thousand_partitions_are_made_without_a_sync(data: Folder, disk: FaultyDisk) -> None:
+    disk.calls.clear()
     for number in range(100):
         data.manager.create("t", number, TOPIC_ID, TopicConfig())
+    assert disk.paths("sync", "syncfs") == []
 
 
 def test_making_a_partition_takes_few_calls(data: Folder) -> None:
@@ -655,29 +663,16 @@ def test_I1_a_topic_made_again_begins_anew(data: Folder, restart: bool) -> None:
 
 
 def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_could_find(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
-    calls = ("rename", "sync_folder", "remove_folder", "write_atomically")
     step = done = 0
     while not done:
         used(data, "t", 2)
-        left = [step]
-
-        def dying(real, left=left):
-            def call(*args):
-                if left[0] == 0:
-                    raise OSError(errno.EIO, "the process died here")
-                left[0] -= 1
-                return real(*args)
-
-            return call
-
-        with monkeypatch.context() as patch:
-            for name in calls:
-                patch.setattr(f"tidelog.storage.files.{name}", dying(getattr(files, name)))
-            with suppress(StorageError):
-                at_once(data.manager.delete_topic("t"))
-                done = 1
+        disk.fail("rename", "sync", "make", after=step)
+        with suppress(StorageError):
+            at_once(data.manager.delete_topic("t"))
+            done = 1
+        disk.heal()
         data.deleted.add("t")
         data.crash()
         at_once(data.manager.delete_topic("t"))  # The catalogue says that it was not finished.
@@ -692,26 +687,19 @@ def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_cou
 
 
 def test_I1_deletions_side_by_side_strike_together_and_only_what_a_checkpoint_names(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     """The checkpoints are of all partitions: to write them for each of many deletions would hold up all the others."""
     for topic in ("a", "b", "c"):
         used(data, topic, 1)
     data.manager.create("never-checkpointed", 0, TOPIC_ID, TopicConfig())
-    written: list[str] = []
-    write = files.write_atomically
-
-    def counting(path: Path, content: bytes) -> None:
-        written.append(path.name)
-        write(path, content)
-
-    monkeypatch.setattr(files, "write_atomically", counting)
+    disk.calls.clear()
     at_once(data.manager.delete_topic("never-checkpointed"))
-    assert written == []
+    assert checkpoints_written(disk) == []
     under_way = [data.manager.delete_topic(topic) for topic in ("a", "b")]
     while under_way:
         under_way = [deletion for deletion in under_way if next(deletion, "done") is None]
-    assert sorted(written) == ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint"]
+    assert checkpoints_written(disk) == ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint"]
     assert checkpoints(data) == ["c 0 3", "c 0 2"]
 
 
@@ -766,21 +754,18 @@ def test_I1_what_is_known_of_a_lost_partition_goes_with_its_topic(data: Folder) 
 
 
 def test_I1_no_partition_is_made_while_a_checkpoint_says_something_of_another_of_that_name(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     used(data, "t", 1)
     data.manager.abandon()
     shutil.rmtree(data.path / "t-0")
     data.deleted.add("t")
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomically", full)
-        data.open()
-        with pytest.raises(StorageError, match="No space left"):
-            data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    disk.fill("*-checkpoint")
+    data.open()
+    with pytest.raises(StorageError, match="No space left"):
+        data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    disk.heal()
     assert not (data.path / "t-0").exists()
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     assert (checkpoints(data), log.log_end_offset) == ([], 0)
@@ -819,38 +804,28 @@ def test_a_folder_that_is_not_served_is_not_written_over(data: Folder) -> None:
 
 
 def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_written(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     data.manager.close()
-    steps: list[str] = []
-    for name in ("remove", "sync_folder", "list_folder"):
-        real = getattr(files, name)
-
-        def noted(path: Path, name: str = name, real=real):
-            steps.append(f"{name} {path.name}")
-            return real(path)
-
-        monkeypatch.setattr(files, name, noted)
+    disk.calls.clear()
     data.open()
-    assert steps[-2:] == ["remove .kafka_cleanshutdown", "sync_folder data"]
+    removed = disk.calls.index(("remove", data.path / ".kafka_cleanshutdown"))
+    assert [call for call in disk.calls[:removed] if call[0] in ("make", "write")] == []
+    assert disk.calls[removed + 1 : removed + 3] == [("open", data.path), ("sync", data.path)]
 
 
-def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(data: Folder, disk: FaultyDisk) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
     epochs = log.epochs.entries
     data.manager.close()
 
-    def no_descriptors(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tidelog.storage.recovery.find", no_descriptors)
-        with pytest.raises(OSError, match="Too many open files"):
-            data.open()
+    with (
+        disk.failing("list", of="t-0", error=errno.EMFILE),
+        pytest.raises(OSError, match="Too many open files"),
+    ):
+        data.open()
     data.open()
     assert data.manager.logs["t", 0].epochs.entries == epochs
 
@@ -891,10 +866,9 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
     spoil: Callable[[Path], str],
     clean: bool,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    disk: FaultyDisk,
 ) -> None:
-    # Each file is synced by itself.
-    monkeypatch.setattr("tidelog.storage.group_sync.GroupSync.is_cheaper_than", lambda *_: False)
+    disk.dirty_bytes = 1 << 40  # so that each file is synced by itself
     for partition in (0, 1):
         log = data.manager.create("t", partition, TOPIC_ID, TopicConfig())
         fill(log, [[NOW]] * 3)
@@ -1013,23 +987,22 @@ def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None
 
 
 def test_KIP101_the_epoch_that_a_crash_begins_is_on_disk_before_anything_is_appended(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
     data.manager.abandon()
-    steps: list[str] = []
-    for name in ("write_atomically", "sync_folder"):
-        real = getattr(files, name)
-
-        def noted(path: Path, *rest: bytes, name: str = name, real=real):
-            steps.append(f"{name} {path.name}")
-            return real(path, *rest)
-
-        monkeypatch.setattr(files, name, noted)
+    disk.calls.clear()
     data.open()
     assert data.manager.logs["t", 0].leader_epoch == 1
     # The file wholly, with its folder, and the folder by its name.
-    assert steps == ["write_atomically leader-epoch-checkpoint", "sync_folder t-0", "sync_folder data"]
+    # The file wholly, with its folder, and the folder by its name.
+    steps = [(kind, path.name) for kind, path in disk.calls if kind in ("sync", "rename")]
+    assert steps[-4:] == [
+        ("sync", "leader-epoch-checkpoint"),
+        ("rename", "leader-epoch-checkpoint"),
+        ("sync", "t-0"),
+        ("sync", "data"),
+    ]
 
 
 def test_KIP101_an_epoch_that_left_no_batch_is_not_begun_again(data: Folder) -> None:
@@ -1055,12 +1028,11 @@ def test_epochs_that_a_full_disk_left_empty_are_found_in_the_batches(data: Folde
 
 
 def test_a_deletion_is_on_disk_though_an_earlier_try_came_as_far_as_the_rename(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(files, "sync_folder", synced.append)
+    disk.calls.clear()
     at_once(data.manager.delete_topic("renamed before a restart"))
-    assert synced == [data.path]
+    assert disk.paths("sync") == [data.path]
 
 
 def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
@@ -1201,22 +1173,15 @@ def test_a_log_whose_flush_fails_keeps_no_other_from_being_flushed(
 
 
 def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk
 ) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]] * 3)
     log.durability.flush()
-    write = files.write_atomically
-
-    def full(path: Path, content: bytes) -> None:
-        if path.name == "log-start-offset-checkpoint":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomically", full)
-        with pytest.raises(OSError, match="No space left"):
-            data.manager.checkpoint()
+    disk.fill("log-start-offset-checkpoint")
+    with pytest.raises(OSError, match="No space left"):
+        data.manager.checkpoint()
+    disk.heal()
     at_once(data.manager.delete_topic("t"))
     assert checkpoints(data) == []
 
@@ -1261,18 +1226,16 @@ def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
     monkeypatch.setattr(
         log_manager, "enforce_retention", lambda log, *how: looked.append(log) or real(log, *how)
     )
-    now_ms = NOW
-    monkeypatch.setattr(data.manager, "_now_ms", lambda: now_ms)
     for log in (purged, kept):
         fill(log, [[NOW]])
         data.manager.note_first_batch(log)
-    for now_ms in range(NOW, NOW + 2):  # noqa: B007
+    for data.now_ms in range(NOW, NOW + 2):
         at_once(data.manager.enforce_retention())
     assert looked == []
-    now_ms = NOW + 2
+    data.now_ms = NOW + 2
     at_once(data.manager.enforce_retention())
     assert (set(looked), purged.log_start_offset) == ({purged}, 1)
-    now_ms += data.manager.defaults.log_retention_check_interval_ms
+    data.now_ms += data.manager.defaults.log_retention_check_interval_ms
     at_once(data.manager.enforce_retention())
     assert set(looked) == set(logs)
 
@@ -1284,33 +1247,23 @@ def test_a_log_is_looked_at_within_the_interval_however_long_it_keeps_its_record
     assert retain(data.manager) == NOW + data.manager.defaults.log_retention_check_interval_ms
 
 
-def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(data: Folder) -> None:
     data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     checked_ms = data.manager.defaults.log_retention_check_interval_ms
-    for now_ms in (NOW, NOW - 86_400_000):
-        monkeypatch.setattr(data.manager, "_now_ms", lambda now_ms=now_ms: now_ms)
+    for data.now_ms in (NOW, NOW - 86_400_000):
         at_once(data.manager.enforce_retention())
-        assert at_once(data.manager.enforce_retention()) == now_ms + checked_ms
+        assert at_once(data.manager.enforce_retention()) == data.now_ms + checked_ms
 
 
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
-    data: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    data: Folder, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = (
         data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=1)) for topic in ("bad", "good")
     )
     for log in (bad, good):
         fill(log, [[NOW - 100]], now_ms=NOW - 100)
-    real = files.rename
-
-    def refuse(old: Path, new: Path) -> None:
-        if old.parent == bad.directory:
-            raise OSError(errno.EIO, "Input/output error")
-        real(old, new)
-
-    monkeypatch.setattr(files, "rename", refuse)
+    disk.fail("rename", of="bad-0/*")
     retain(data.manager)
     assert good.log_start_offset == 1
     assert "retention failed log=bad-0" in caplog.text
@@ -1345,16 +1298,11 @@ def test_a_clean_start_changes_no_file_of_a_partition(data: Folder) -> None:
     assert changes() == before
 
 
-def test_a_topic_is_deleted_without_a_flush_of_what_nobody_will_read(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_is_deleted_without_a_flush_of_what_nobody_will_read(data: Folder, disk: FaultyDisk) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
 
-    def fails(_: files.File) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(files.File, "sync", fails)
+    disk.fail("sync", of="*.log")
     at_once(data.manager.delete_topic("t"))
     assert not list(data.path.glob("t-0*"))
 
@@ -1371,20 +1319,14 @@ def test_a_folder_that_is_not_held_is_not_touched_by_a_stop(data: Folder, tmp_pa
     assert not never.exists()
 
 
-def test_a_checkpoint_that_finds_the_disk_full_says_so(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, _: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "write_atomically", full)
-        with pytest.raises(OSError, match="No space left"):
-            data.manager.checkpoint()
+def test_a_checkpoint_that_finds_the_disk_full_says_so(data: Folder, disk: FaultyDisk) -> None:
+    disk.fill("*-checkpoint")
+    with pytest.raises(OSError, match="No space left"):
+        data.manager.checkpoint()
     assert data.manager.disk.is_full
 
 
-def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(data: Folder, disk: FaultyDisk) -> None:
     """A power cut took the last of them, and a full disk refuses what bounds them: a kill then says nothing more."""
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]], NOW)
@@ -1394,18 +1336,11 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
     times = log.active.path(".appendindex")
     times.write_bytes(times.read_bytes()[:16])
 
-    replace, is_full = AppendIndex.replace_file, True
-
-    def replaced(index: AppendIndex) -> None:
-        if is_full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        replace(index)
-
-    monkeypatch.setattr(AppendIndex, "replace_file", replaced)
+    disk.fill("*.appendindex")
     data.open()
     assert not layout.is_same_boot(data.path)
     manager = data.crash()
-    is_full = False
+    disk.heal()
     assert manager.logs["t", 0].active.append_index.time_at(1)[2]
     at_once(manager.look_after())
     assert layout.is_same_boot(data.path)
@@ -1466,10 +1401,10 @@ def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Fold
 
 @pytest.mark.parametrize(("policy", "is_flushed"), [("acks", True), ("interval", False), ("none", False)])
 def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
-    data: Folder, monkeypatch: pytest.MonkeyPatch, policy: str, is_flushed: bool
+    data: Folder, save_every: Callable[[int], None], policy: str, is_flushed: bool
 ) -> None:
     """A start after a kill scans what was not flushed: there must be a bound to that."""
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
+    save_every(1000)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(flush_policy=policy))
     fill(log, [[NOW]], value=bytes(300))
     at_once(data.manager.look_after())
@@ -1488,8 +1423,10 @@ def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
     assert log.recovery_point == (4 if is_flushed else 0)
 
 
-def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+def test_P12_what_one_log_cannot_do_the_others_do(
+    data: Folder, disk: FaultyDisk, save_every: Callable[[int], None]
+) -> None:
+    save_every(1)
     stuck, bad, *others = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(4)]
     for log in (bad, *others):
         fill(log, [[NOW]])
@@ -1501,20 +1438,8 @@ def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pyt
     bad.snapshots.keep(1, bad.producers.copy())
     others[0].health.fail("it was full", lambda: None)
     others[1].snapshots.keep(1, others[1].producers.copy())
-    sync, write = files.File.sync, files.write
-
-    def sync_others(file: files.File) -> None:
-        if file is bad.active.file:
-            raise OSError(errno.EIO, "Input/output error")
-        sync(file)
-
-    def write_others(path: Path, data: bytes) -> None:
-        if path.parent == bad.directory and path.suffix == ".snapshot":
-            refuse()
-        write(path, data)
-
-    monkeypatch.setattr(files.File, "sync", sync_others)
-    monkeypatch.setattr(files, "write", write_others)
+    disk.fail("sync", of="t-1/*.log")
+    disk.fill("t-1/*.snapshot")
     at_once(data.manager.look_after())
     assert [log.takes_writes for log in (stuck, bad, *others)] == [False, False, True, True]
     assert [log.recovery_point for log in (bad, *others)] == [0, 1, 1]
@@ -1522,21 +1447,15 @@ def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pyt
 
 
 def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
-    data: Folder, monkeypatch: pytest.MonkeyPatch
+    data: Folder, disk: FaultyDisk, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
-    syncs: list[files.File] = []
-
-    def fails(file: files.File) -> None:
-        syncs.append(file)
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(files.File, "sync", fails)
+    syncs = disk.fail("sync", of="*.log")
     for _ in range(3):
         at_once(data.manager.look_after())
-    assert len(syncs) == 1
+    assert syncs.hits == 1
     assert not log.takes_writes
 
 

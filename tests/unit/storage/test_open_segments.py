@@ -1,14 +1,13 @@
 """How many files the sealed segments of all logs hold open together."""
 
 import gc
-import os
 import resource
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, fetch_all, fill, new_shared, open_log, scan
+from tests.support.logs import NOW, fetch_all, fill, held_open, new_shared, open_files, open_log, scan
 from tidelog.storage import files, open_segments
 from tidelog.storage.log import Log
 from tidelog.storage.shared import Shared
@@ -20,19 +19,13 @@ MOST = 5
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shared:
     """Bound what is opened from now on; no other test has anything in it."""
-    monkeypatch.setattr(open_segments, "_descriptors_max", lambda: 4 * 4 * MOST)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4 * 4 * MOST, resource.RLIM_INFINITY))
     return new_shared(tmp_path)
 
 
-def files_open(folder: Path) -> int:
-    """Count descriptors and maps of files in a folder."""
-    found = 0
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found += os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
-        except OSError:
-            continue
-    return found
+def logs_open(log: Log) -> list[int]:
+    """Return the base offsets of the segments whose log is open."""
+    return sorted(int(path.stem) for path in open_files(log.directory) if path.suffix == ".log")
 
 
 def tiny(folder: Path, count: int, shared: Shared) -> Log:
@@ -44,10 +37,10 @@ def tiny(folder: Path, count: int, shared: Shared) -> Log:
 
 def test_segments_that_are_sealed_let_go_of_their_files_at_the_bound(tmp_path: Path, shared: Shared) -> None:
     log = tiny(tmp_path, 50, shared)
-    assert files_open(tmp_path) == MOST + 2
+    assert held_open(tmp_path) == MOST + 2
     log.durability.flush()
     assert [row.offset for row in fetch_all(log)] == list(range(50))
-    assert files_open(tmp_path) <= 3 * MOST + 2
+    assert held_open(tmp_path) <= 3 * MOST + 2
     assert len(shared.open_segments) == MOST
 
 
@@ -57,21 +50,21 @@ def test_segments_whose_log_is_read_without_their_indexes_are_bounded_too(
     log = tiny(tmp_path, 50, shared)
     for segment in log.segments[:-1]:
         assert len(segment.read(segment.size, 0, PATIENT)) == segment.size
-    assert files_open(tmp_path) == MOST + 2
+    assert held_open(tmp_path) == MOST + 2
 
 
 def test_the_bound_is_that_of_all_logs_together(tmp_path: Path, shared: Shared) -> None:
     logs = [tiny(tmp_path / str(number), 10, shared) for number in range(4)]
-    assert files_open(tmp_path) == MOST + 8
+    assert held_open(tmp_path) == MOST + 8
     assert [len(scan(log)) for log in logs] == [10] * 4
-    assert files_open(tmp_path) <= 3 * MOST + 8
+    assert held_open(tmp_path) <= 3 * MOST + 8
 
 
 def test_those_that_were_opened_last_stay_open(tmp_path: Path, shared: Shared) -> None:
     log = tiny(tmp_path, 20, shared)
     for offset in (3, 4, 3):
         log.read(offset, 1, True, PATIENT)
-    assert [n for n in range(19) if log.segments[n]._file is not None] == [3, 4, 16, 17, 18]
+    assert logs_open(log) == [3, 4, 16, 17, 18, 19]
 
 
 def test_what_a_reader_holds_is_read_to_its_end(tmp_path: Path, shared: Shared) -> None:
@@ -80,16 +73,17 @@ def test_what_a_reader_holds_is_read_to_its_end(tmp_path: Path, shared: Shared) 
     data = held.read()
     for offset in range(1, 19):
         log.read(offset, 1000, True, PATIENT)
-    assert log.segments[0]._file is None
+    assert 0 in logs_open(log), "the reader's"
+    assert len(shared.open_segments) == MOST
     assert held.read() == data
 
 
 def test_a_segment_that_is_gone_takes_its_files_with_it(tmp_path: Path, shared: Shared) -> None:
     log = tiny(tmp_path, 4, shared)
-    assert (len(shared.open_segments), files_open(tmp_path)) == (3, 5)
+    assert (len(shared.open_segments), held_open(tmp_path)) == (3, 5)
     del log
     gc.collect()
-    assert (len(shared.open_segments), files_open(tmp_path)) == (0, 0)
+    assert (len(shared.open_segments), held_open(tmp_path)) == (0, 0)
 
 
 def test_an_active_segment_keeps_its_file(tmp_path: Path, shared: Shared) -> None:
@@ -98,7 +92,7 @@ def test_an_active_segment_keeps_its_file(tmp_path: Path, shared: Shared) -> Non
     log.update_config(log.config.override({"segment.bytes": "1000000"}))
     log.truncate(2)
     tiny(tmp_path / "other", 20, shared)
-    assert log.active._file is not None
+    assert logs_open(log) == [log.active.base_offset]
     fill(log, [[NOW], [NOW]])
     assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3]
 
@@ -134,7 +128,20 @@ def test_whoever_opens_a_log_first_it_is_one_file(
     assert [row.offset for row in fetch_all(log)] == [0, 1, 2]
 
 
-def test_a_share_of_the_descriptors_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, most in ((1024, 1024), (resource.RLIM_INFINITY, 4 * open_segments.DESCRIPTORS_MAX)):
-        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert open_segments._descriptors_max() == most
+class Opened:
+    def let_go(self) -> None:
+        """Hold nothing."""
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [(1024, 256), (resource.RLIM_INFINITY, open_segments.DESCRIPTORS_MAX)]
+)
+def test_segments_have_a_quarter_of_the_descriptors_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, limit: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    segments, opened = open_segments.OpenSegments(1), [Opened() for _ in range(most + 9)]
+    with segments.lock:
+        for each in opened:
+            segments.note(each)
+    assert len(segments) == most

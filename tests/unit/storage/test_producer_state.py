@@ -436,9 +436,9 @@ def test_a_roll_writes_no_snapshot_and_the_one_that_follows_is_of_the_offset_of_
 
 
 def test_a_flush_encodes_no_snapshot_while_appends_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path)
     send(log, 0)
 

@@ -2,13 +2,15 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open_log, scan
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, read_only, recovery, retention
+from tidelog.storage import read_only, recovery, retention
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
@@ -111,27 +113,20 @@ def test_a_deletion_that_a_crash_cut_short_is_finished(folder: Path) -> None:
 
 
 def test_the_marks_of_a_deletion_go_when_what_they_tell_of_is_gone_durably(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, disk: FaultyDisk
 ) -> None:
     (folder / name(2, ".log")).rename(folder / name(2, ".log.deleted"))
-    steps: list[str] = []
-    for call in ("remove", "sync_folder"):
-        real = getattr(files, call)
-        monkeypatch.setattr(
-            files,
-            call,
-            lambda path, real=real, call=call: (steps.append(f"{call} {path.name}"), real(path))[1],
-        )
     open_log(folder, clean=True, recovery_point=6)
-    synced = steps.index("sync_folder t-0")
-    assert f"remove {name(0, '.log')}" in steps[:synced]
-    assert f"remove {name(2, '.index')}" in steps[:synced]
-    assert f"remove {name(2, '.log.deleted')}" in steps[synced:]
+    steps = [(kind, path.name) for kind, path in disk.calls if kind in ("remove", "sync")]
+    synced = steps.index(("sync", "t-0"))
+    assert ("remove", name(0, ".log")) in steps[:synced]
+    assert ("remove", name(2, ".index")) in steps[:synced]
+    assert ("remove", name(2, ".log.deleted")) in steps[synced:]
 
 
-def test_a_start_without_leftovers_syncs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "sync_folder", None)
+def test_a_start_without_leftovers_syncs_nothing(folder: Path, disk: FaultyDisk) -> None:
     assert len(scan(open_log(folder, clean=True, recovery_point=6))) == 6
+    assert disk.paths("sync", "syncfs") == []
 
 
 @pytest.mark.parametrize("known", [(0, 0), (0, 3), (9, 0), (2, 9)])
@@ -161,10 +156,10 @@ def test_a_write_that_never_finished_is_cut_wherever_the_log_comes_from(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+    tmp_path: Path, save_every: Callable[[int], None], clean: bool
 ) -> None:
     """Also if its folder then came to a broker that was stopped cleanly."""
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path, index_interval_bytes=1 << 20)
     fill(log, [[NOW], [NOW + 50], [NOW + 2]])
     log.durability.flush()
@@ -241,9 +236,9 @@ def test_I5_an_empty_log_gets_no_index_back_that_a_crash_has_left(tmp_path: Path
 
 
 def test_V10_an_offset_that_changed_behind_what_the_summary_tells_of_is_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, save_every: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    save_every(1)
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 2)
     log.durability.flush()

@@ -1,13 +1,13 @@
 """What expires, when, and in which order."""
 
 import errno
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, scan
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files, retention
@@ -38,19 +38,12 @@ def test_S24_a_segment_goes_when_its_largest_timestamp_is_more_than_retention_ag
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (4, 4, [])
 
 
-def test_what_is_cut_off_goes_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_cut_off_goes_newest_first(tmp_path: Path, disk: FaultyDisk) -> None:
     """Else a crash might leave a gap before what is still there."""
     log = log_of(tmp_path, *[[NOW]] * 4)
-    gone: list[Path] = []
-    remove = files.remove
-
-    def noted(path: Path) -> None:
-        gone.append(path)
-        remove(path)
-
-    monkeypatch.setattr(files, "remove", noted)
     log.truncate(1)
-    assert [path.name for path in gone if path.suffix == ".log"] == [f"{base:020d}.log" for base in (4, 3, 2)]
+    gone = [path.name for path in disk.paths("remove") if path.suffix == ".log"]
+    assert gone == [f"{base:020d}.log" for base in (4, 3, 2)]
 
 
 def test_S24_minus_one_keeps_everything(tmp_path: Path) -> None:
@@ -394,39 +387,29 @@ def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -
     assert not list(tmp_path.glob("*.deleted"))
 
 
-def test_I2_what_could_not_be_renamed_is_before_anything_newer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_I2_what_could_not_be_renamed_is_before_anything_newer(tmp_path: Path, disk: FaultyDisk) -> None:
     """Else a crash brings the older segments back, and the newer one is missing between them and the rest."""
     log = log_of(tmp_path / "log", [NOW - 50], [NOW], retention_ms=100, file_delete_delay_ms=1000)
     fill(log, [[NOW + 100]], now_ms=NOW + 100)
 
-    def full(old: Path, _: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left", str(old))
-
-    with monkeypatch.context() as disk:
-        disk.setattr(files, "rename", full)
-        with pytest.raises(LogOffline):
-            enforce_retention(log, NOW + 51)
+    with disk.failing("rename", error=errno.ENOSPC), pytest.raises(LogOffline):
+        enforce_retention(log, NOW + 51)
     assert (log.log_start_offset, log.deleted.next_due_ms()) == (1, NOW + 1051)
-    renamed: list[str] = []
-    rename = files.rename
-    monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.name) or rename(old, new))
+    disk.calls.clear()
     enforce_retention(log, NOW + 101)
-    assert [name for name in renamed if name.endswith(".log")] == [f"{0:020d}.log", f"{1:020d}.log"]
+    renamed = [path.name for path in disk.paths("rename") if path.suffix == ".log"]
+    assert renamed == [f"{0:020d}.log", f"{1:020d}.log"]
     assert log.deleted.next_due_ms() == NOW + 1051
     again = open_log(crash(log, tmp_path / "crashed"))
     assert [row.offset for row in scan(again)] == [2]
 
 
 def test_what_could_not_be_renamed_is_tried_again_though_nothing_else_expires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = log_of(tmp_path, [NOW], retention_ms=100, file_delete_delay_ms=0)
-    with monkeypatch.context() as disk:
-        disk.setattr(files, "rename", lambda *_: os.stat("/nowhere"))
-        with pytest.raises(LogOffline):
-            enforce_retention(log, NOW + 101)
+    with disk.failing("rename"), pytest.raises(LogOffline):
+        enforce_retention(log, NOW + 101)
     assert len(log.deleted) > 0
     enforce_retention(log, NOW + 102)
     assert (len(log.deleted), {path.name[:20] for path in tmp_path.glob("*.log*")}) == (0, {f"{1:020d}"})

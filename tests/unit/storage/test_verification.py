@@ -1,6 +1,7 @@
 """What is believed of a segment whose bytes are not those that its summary describes."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,14 @@ OFFSET, EPOCH = slice(0, 8), slice(12, 16)
 
 
 @pytest.fixture(params=[64, 1 << 16])
-def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks_of: Callable[[int], None],
+) -> Path:
     """The folder of a log of two leader epochs that was stopped cleanly."""
-    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", request.param)
+    blocks_of(request.param)
     monkeypatch.setattr(
         "tidelog.storage.log.SNAPSHOT_FROM_BYTES", 0
     )  # A start reads no batch for its producers.
@@ -165,9 +171,14 @@ def test_a_mismatch_says_where_and_names_the_segment(folder: Path) -> None:
 
 
 @pytest.fixture(params=[64, 1 << 16])
-def compacted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def compacted(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks_of: Callable[[int], None],
+) -> Path:
     """The folder of a log whose batches of one record are those of every key's latest value, stopped cleanly."""
-    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", request.param)
+    blocks_of(request.param)
     monkeypatch.setattr("os.fsync", lambda fd: None)
     monkeypatch.setattr("os.fdatasync", lambda fd: None)
     log = open_log(tmp_path / "good", **COMPACTED | {"segment_bytes": 1 << 20})
