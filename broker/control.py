@@ -74,8 +74,8 @@ class Control:
             if method is None:
                 names = sorted(each.removeprefix(_COMMAND) for each in dir(self) if each.startswith(_COMMAND))
                 near = guess(name, names)
-                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
-                raise Refused(f"there is nothing to do by the name of {name!r}; {hint}")
+                hint = f"did you mean {near!r}?" if near else f"the commands are {', '.join(names)}"
+                raise Refused(f"there is no command {name!r}; {hint}")
             _check(name, method, command)
             return {"ok": True, **await method(**command)}
         except (Refused, BadFault, StorageError) as why:
@@ -254,7 +254,7 @@ class Control:
             self._broker, self, maybe_await(SERVED[api.key].handle(session, request, api.max_version))
         )
         response = running.begin()
-        return await _come(running) if response is running else response
+        return await _future_of(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
         """Return the result of a call on the maintenance thread."""
@@ -265,10 +265,10 @@ class Control:
         return await self._submitted(called())
 
     async def _submitted(self, coroutine: Coro[Any]) -> Any:
-        return await _come(self._broker.maintenance.submit(coroutine, owner=self))
+        return await _future_of(self._broker.maintenance.submit(coroutine, owner=self))
 
 
-def _come(later: Any) -> "asyncio.Future[Any]":
+def _future_of(later: Any) -> "asyncio.Future[Any]":
     """Return a future for the response of a `Later`, or for the exception that took its place."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -287,7 +287,7 @@ def _come(later: Any) -> "asyncio.Future[Any]":
 def _check_result(result: Any, topic: str) -> None:
     if result.error_code:
         code = ErrorCode(result.error_code).name
-        raise Refused(f"topic {topic}: {code}: {result.error_message or 'no more is known'}")
+        raise Refused(f"topic {topic}: {code}: {result.error_message or 'no details'}")
 
 
 def _text(value: Any) -> str:
@@ -303,7 +303,7 @@ def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) 
         kinds |= {name: kind for name, (kind, _) in FAULT_OPTIONS.items()}
     for given, value in arguments.items():
         if given not in kinds:
-            raise Refused(f"{name}: there is no {given!r}; it takes {', '.join(kinds) or 'nothing'}")
+            raise Refused(f"{name}: there is no argument {given!r}; it takes {', '.join(kinds) or 'none'}")
         if not any(_is_a(value, kind) for kind in get_args(kinds[given]) or (kinds[given],)):
             raise Refused(f"{name}: {given} cannot be {value!r}")
     for wanted, parameter in signature(method).parameters.items():

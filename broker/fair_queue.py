@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Work of type `T` of any number of owners."""
+    """Pieces of work, of type `T`, of any number of owners."""
 
     def __init__(self) -> None:
         self._work: dict[Hashable, deque[T]] = {}  # of owners with work, or with work in progress

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from tidelog.broker.control_protocol import NAME, reached
+from tidelog.broker.control_protocol import NAME, short_path
 
 # Whose test fails sees their own line; `pytest --full-trace` shows these too.
 __tracebackhide__ = True
@@ -44,7 +44,7 @@ class ControlClient:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ANSWERED_WITHIN_S)
         try:
-            with reached(path) as name:
+            with short_path(path) as name:
                 self._socket.connect(name)
         except OSError as error:
             self._socket.close()

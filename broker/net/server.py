@@ -95,10 +95,14 @@ class Server:
         if faults is None:
             return dispatch if tallies is None else tallies.timed_dispatch(dispatch, Routes(encoder_of))
 
-        def spoiled(api: Api, version: int) -> frame.ResponseEncoder:
+        def faulty_encoder(api: Api, version: int) -> frame.ResponseEncoder:
             return faults.encoder_of(api, encoder_of(api, version))
 
-        routes, clock, parked = Routes(spoiled, faults.handle_of), self.broker.clock, self.broker.parked
+        routes, clock, parked = (
+            Routes(faulty_encoder, faults.handle_of),
+            self.broker.clock,
+            self.broker.parked,
+        )
         faults.changed = routes.clear
 
         def controlled(
@@ -120,7 +124,7 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
-            self._warn_of_strangers()
+            self._warn_if_public()
             if self.broker.tallies is not None:
                 await self._listen_http(self.broker.tallies)
             if self._faults is not None:
@@ -173,7 +177,7 @@ class Server:
         for address in bound_to:
             _log.info("listening name=%s address=%s", listener.name, host_and_port(*address))
 
-    def _warn_of_strangers(self) -> None:
+    def _warn_if_public(self) -> None:
         """Warn if other machines may connect."""
         public = [address for address in self.addresses if not ip_address(address[0]).is_loopback]
         if public:

@@ -936,7 +936,7 @@ async def test_a_copied_folder_becomes_a_topic_with_an_id_of_its_own(
         assert [each.partitions[0].log.topic_id for each in (copy, original)] == [copy.id, original.id]
         assert [each.partitions[0].log.log_end_offset for each in (copy, original)] == [1, 1]
         await served.stop()
-    assert caplog.text.count("topic gets an id of its own topic=copy: its folders had that of t") == 1
+    assert caplog.text.count("topic gets a new id topic=copy: its folders had the id of t") == 1
 
 
 @pytest.mark.parametrize("retention_ms", ["604800000", "-1"])
