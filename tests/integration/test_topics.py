@@ -387,7 +387,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
     assert "disk full" in said[0].getMessage()
     assert "disk no longer full" in said[1].getMessage()
     assert all(f"folder={served.broker.logs.directory} free_bytes=" in record.getMessage() for record in said)
-    assert len([record for record in caplog.records if "not removed" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "not undone" in record.getMessage()]) == 1
     await served.stop()
     assert [len(topic.partitions) for topic in (await serve()).broker.topics.all()] == [2]
 
