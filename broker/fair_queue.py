@@ -1,7 +1,7 @@
 """A queue whose owners take turns.
 
-The work of one owner is done in its order, one piece at a time. Owners whose last piece used its whole time slice come
-after owners whose last piece did not. The queue has no lock: its user holds one.
+The work of one owner is done in its order, one piece at a time. The queue alternates between owners whose last piece
+used its whole time slice, and the others. It has no lock: its user holds one.
 """
 
 from collections import deque

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import math
 import os
 import signal
 import socket  # noqa: TID251  (here is where sockets are bound)
@@ -242,11 +243,10 @@ class Server:
 
     async def _sweep(self) -> None:
         """Close silent connections and release large buffers, again and again."""
-        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
-        interval_s = (
-            min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
-        )
-        sweeps_to_close = max_idle_s / interval_s if max_idle_s > 0 else float("inf")
+        max_idle_ms = self.broker.config.connections_max_idle_ms
+        max_idle_s = max_idle_ms / 1000 if max_idle_ms > 0 else math.inf
+        interval_s = min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S)
+        sweeps_to_close = max_idle_s / interval_s
         while True:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):

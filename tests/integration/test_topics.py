@@ -396,7 +396,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
 async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, dirty_bytes: int
 ) -> None:
-    """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
+    """Else a power cut takes a folder, and a start makes it again where records were acknowledged."""
     synced: list[Path] = []
     sync, sync_folder, sync_all = files.sync, files.sync_folder, files.FileSystem.sync
     monkeypatch.setattr(files, "sync", lambda path: synced.append(path) or sync(path))
@@ -479,7 +479,7 @@ async def test_a_start_writes_the_topic_id_again_that_a_folder_has_lost(
     other.write_bytes(of_another)
     await serve()
     assert lost.read_bytes() == written
-    assert other.read_bytes() == of_another  # Another id may be told for a reason: it stays.
+    assert other.read_bytes() == of_another  # Another id may be there for a reason: it stays.
 
 
 async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(
