@@ -61,7 +61,7 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """Topics, logs and threads; knows nothing of sockets."""
+    """Holds the topics, logs and threads. Knows nothing of sockets."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self.config = config
@@ -258,8 +258,8 @@ class Broker:
         """Log which of these options, of this broker or of all, have no effect."""
         for name, text in texts.items():
             if name in BROKER_INERT:
-                said = "option has no effect broker=%s option=%s value=%s reason=%r"
-                _log.info(said, broker or "all", name, text, BROKER_INERT[name].why_inert)
+                template = "option has no effect broker=%s option=%s value=%s reason=%r"
+                _log.info(template, broker or "all", name, text, BROKER_INERT[name].why_inert)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return the configuration with these dynamic options of this broker, or of all. ConfigError. Maintenance

@@ -71,7 +71,7 @@ OptionsOfBrokers = dict[str, dict[str, str]]
 
 
 class CatalogError(Exception):
-    """The catalogue's file cannot be used; the message names it and says what to do."""
+    """The catalogue cannot be used; the message names its file and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Catalog:
         self.add_topics([topic])
 
     def add_topics(self, topics: Iterable[TopicRecord]) -> None:
-        """Make topics durable, all or none, in place of what failed creations may have left under their names."""
+        """Store topics, all or none, in place of the remains of failed creations under their names."""
         with self._as_storage_error(), self._db:
             for topic in topics:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
@@ -288,7 +288,9 @@ class Catalog:
     def _fail(self, error: sqlite3.Error) -> NoReturn:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             self._full(OSError(errno.ENOSPC, str(error), str(self.path)))
-        message = f"{self.path}: cannot be used ({error}); free space there, or mend the disk, and try again"
+        message = (
+            f"{self.path}: cannot be used ({error}); free space on its disk, or repair it, and try again"
+        )
         raise StorageError(message) from error
 
 

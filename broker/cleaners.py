@@ -47,7 +47,7 @@ SHORTEST_WAIT_MS = 100
 REST_S = 0.0001
 MOST_RESTS = 10
 # This many passes in a row may find that their log has changed before that counts as a failure.
-PASSING = 3
+TRANSIENT_MAX = 3
 # The result of `_turn` that means a look at all logs.
 _LOOK: Final = "look"
 
@@ -62,7 +62,7 @@ class Passes(NamedTuple):
     next_due_ms: Callable[[Log, int], int | None]
     clean: Callable[..., Generator[int, None, Cleaned]]
     # Errors after which the next pass may succeed: the log, or what is known of it, has changed.
-    passing: tuple[type[Exception], ...] = ()
+    transient: tuple[type[Exception], ...] = ()
 
 
 @dataclass(slots=True)
@@ -114,11 +114,11 @@ class Cleaners:
         self._wanted = 0  # threads
         self._is_stopping = False
         self._served: dict[Hashable, Sequence[Partition]] = {}
-        self._look_ms = 0  # when to look again
+        self._look_ms = 0  # when the next look is due
         self._is_looking = False
         self._found: list[Log] = []  # the most urgent last
         self._busy: set[Log] = set()
-        self._rests: dict[Log, int] = {}  # until when a log rests, because a pass over it dropped nothing
+        self._resting: dict[Log, int] = {}  # until when a log rests, because a pass over it dropped nothing
         self._failures: dict[Log, _Failure] = {}
         # The bytes that exceed the rate, and when they were last reduced for the time that has passed.
         self._excess_bytes = 0.0
@@ -148,8 +148,8 @@ class Cleaners:
         try:
             thread.start()
         except RuntimeError as error:
-            said = "cleaner cannot be started number=%d error=%r: the next change of options tries again"
-            _log.error(said, number, str(error))
+            template = "cleaner cannot be started number=%d error=%r: the next change of options tries again"
+            _log.error(template, number, str(error))
             return False
         self._threads[number] = thread
         return True
@@ -213,7 +213,7 @@ class Cleaners:
     # With the lock.
 
     def _look_soon(self) -> None:
-        self._rests.clear()
+        self._resting.clear()
         self._look_ms = self._clock.monotonic_ms()
         self._changed.notify_all()
 
@@ -226,11 +226,11 @@ class Cleaners:
             return LONGEST_WAIT_S
         return min((self._look_ms - self._clock.monotonic_ms()) / 1000, LONGEST_WAIT_S)
 
-    def _rests_until(self, log: Log) -> int:
+    def _resting_until(self, log: Log) -> int:
         failure = self._failures.get(log)
-        return max(self._rests.get(log, 0), 0 if failure is None else failure.retry_ms)
+        return max(self._resting.get(log, 0), 0 if failure is None else failure.retry_ms)
 
-    def _goes_on(self, log: Log) -> bool:
+    def _is_wanted(self, log: Log) -> bool:
         """Tell whether a log is still to be compacted: it may have been deleted, closed, or given another policy."""
         return not self._is_stopping and log.config.compacts and log.health.failure is None
 
@@ -246,10 +246,10 @@ class Cleaners:
             try:
                 while (turn := self._turn(number)) is not None:
                     if isinstance(turn, Log):
-                        self._see_to(turn)
+                        self._clean_if_due(turn)
                     else:
                         self._look()
-                    del turn  # An idle thread must not hold on to a log.
+                    del turn  # an idle thread must not refer to a log
                 return
             except BaseException as fault:
                 _log.critical("cleaner ended by a fault, and started again number=%d", number, exc_info=fault)
@@ -286,7 +286,7 @@ class Cleaners:
                 if self._is_stopping:
                     return
                 with self._changed:
-                    is_busy, rests_until_ms = log in self._busy, self._rests_until(log)
+                    is_busy, rests_until_ms = log in self._busy, self._resting_until(log)
                 if is_busy:
                     continue
                 if rests_until_ms > at_ms:
@@ -316,10 +316,10 @@ class Cleaners:
             self._failed(log, error)
             return None, None
         if log.health.failure is None:
-            self._works(log)
+            self._succeeded(log)
         return None, due_ms
 
-    def _see_to(self, log: Log) -> None:
+    def _clean_if_due(self, log: Log) -> None:
         """Make a pass over a log, if it is still due."""
         try:
             try:
@@ -328,13 +328,13 @@ class Cleaners:
                 self._failed(log, error)
                 return
             if plan is not None:
-                self._count(log, plan)
+                self._counted_pass(log, plan)
         finally:
             with self._changed:
                 self._busy.discard(log)
                 self._changed.notify_all()
 
-    def _count(self, log: Log, plan: Plan) -> None:
+    def _counted_pass(self, log: Log, plan: Plan) -> None:
         """Make a pass, and count it."""
         began_s, outcome = time.monotonic(), FAILED
         with self._changed:
@@ -367,10 +367,10 @@ class Cleaners:
             figures.written_bytes += cleaned.written_bytes
             figures.records_dropped += cleaned.records_dropped
             figures.tombstones_dropped += cleaned.tombstones_dropped
-            if not cleaned.records_dropped and self._goes_on(log):
+            if not cleaned.records_dropped and self._is_wanted(log):
                 # Otherwise a log that stays due, but that a pass leaves as it was, would be read again and again.
-                self._rests[log] = self._clock.monotonic_ms() + self._backoff_ms()
-        self._works(log)
+                self._resting[log] = self._clock.monotonic_ms() + self._backoff_ms()
+        self._succeeded(log)
         return DONE
 
     def _pass(self, log: Log, plan: Plan) -> Cleaned | None:
@@ -409,7 +409,7 @@ class Cleaners:
         with self._changed:
             self._reduce_excess()
             self._excess_bytes += size_bytes
-            while self._goes_on(log):
+            while self._is_wanted(log):
                 rate = self._reduce_excess()
                 wait_ms = int(
                     self._excess_bytes * 1000 / rate
@@ -431,18 +431,18 @@ class Cleaners:
     def _failed(self, log: Log, error: BaseException) -> str:
         """Schedule another try, later each time; return the outcome of the pass."""
         with self._changed:
-            if not self._goes_on(log):
+            if not self._is_wanted(log):
                 return GIVEN_UP
             before = self._failures.get(log)
             times = 1 if before is None else before.times + 1
-            is_reported = times >= PASSING or not isinstance(error, self._passes.passing)
+            is_reported = times >= TRANSIENT_MAX or not isinstance(error, self._passes.transient)
             is_reported = is_reported or (before is not None and before.is_reported)
             backoff_ms = self._backoff_ms()
             # Not 2 ** times, which would have thousands of digits some day.
             doublings = min(times - 1, math.ceil(math.log2(max(LONGEST_RETRY_MS / backoff_ms, 1))))
             wait_ms = max(min(backoff_ms << doublings, LONGEST_RETRY_MS), backoff_ms)
             retry_ms = self._clock.monotonic_ms() + wait_ms
-            self._failures[log] = _Failure(times, retry_ms, _words(error), is_reported)
+            self._failures[log] = _Failure(times, retry_ms, _reason(error), is_reported)
             if not is_reported:
                 return GIVEN_UP
             is_news = self._troubles.begin(log, _kind(error))
@@ -450,7 +450,7 @@ class Cleaners:
             _log_failure(log, error, wait_ms)
         return FAILED
 
-    def _works(self, log: Log) -> None:
+    def _succeeded(self, log: Log) -> None:
         """Note that a log was compacted, or need not be."""
         with self._changed:
             self._failures.pop(log, None)
@@ -459,7 +459,7 @@ class Cleaners:
             _log.info("compaction works again log=%s", log)
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

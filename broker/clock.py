@@ -17,7 +17,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._held: tuple[int, int] | None = None  # the time of day, and the monotonic one
-        self._ahead_ms = 0  # of the system's monotonic time, which goes on while a clock is held
+        self._ahead_ms = 0  # ahead of the system's monotonic time, which goes on while the clock is held
         self._watchers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
@@ -26,7 +26,7 @@ class Clock:
         return time.time_ns() // 1_000_000 if held is None else held[0]
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds that never go back, since an arbitrary moment."""
+        """Return monotonic milliseconds since an arbitrary moment."""
         held = self._held
         return time.monotonic_ns() // 1_000_000 + self._ahead_ms if held is None else held[1]
 
@@ -35,7 +35,7 @@ class Clock:
         self._watchers.append(moved)
 
     def hold(self, at_ms: int | None = None) -> None:
-        """Stop the clock, at the time of day `at_ms` or at the present one."""
+        """Hold the clock, at the time of day `at_ms` or now."""
         self._held = (self.now_ms() if at_ms is None else at_ms, self.monotonic_ms())
         self._notify()
 

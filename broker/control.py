@@ -49,7 +49,7 @@ Answer = dict[str, Any]
 _COMMAND = "_do_"
 
 
-class Refused(Exception):
+class BadCommand(Exception):
     """A refused command; the message says why, and what can be done."""
 
 
@@ -68,17 +68,17 @@ class Control:
         """Run a command; return an error in the answer if it is refused."""
         try:
             if not isinstance(command, dict) or not isinstance(command.get("do"), str):
-                raise Refused('a command is an object as {"do": "advance", "ms": 1000}')
+                raise BadCommand('a command is an object as {"do": "advance", "ms": 1000}')
             name = command.pop("do")
             method = getattr(self, _COMMAND + name, None)
             if method is None:
                 names = sorted(each.removeprefix(_COMMAND) for each in dir(self) if each.startswith(_COMMAND))
                 near = guess(name, names)
-                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(names)}"
-                raise Refused(f"there is nothing to do by the name of {name!r}; {hint}")
+                hint = f"did you mean {near!r}?" if near else f"the commands are {', '.join(names)}"
+                raise BadCommand(f"there is no command {name!r}; {hint}")
             _check(name, method, command)
             return {"ok": True, **await method(**command)}
-        except (Refused, BadFault, StorageError) as why:
+        except (BadCommand, BadFault, StorageError) as why:
             return {"ok": False, "error": str(why)}
 
     # -- the clock -----------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Control:
 
     async def _do_advance(self, ms: int) -> Answer:
         if ms < 0:
-            raise Refused(f"a clock advances by 0 ms or more, not by {ms}; set puts it back")
+            raise BadCommand(f"a clock advances by 0 ms or more, not by {ms}; set puts it back")
         await self._settle()
         return await self._move(self._broker.clock.now_ms() + ms)
 
@@ -116,7 +116,7 @@ class Control:
         The caller has let the broker settle first: a request that was sent before may not have been read yet.
         """
         if not 0 <= at_ms <= LATEST_MS:
-            raise Refused(f"a clock goes from 1970 to the end of 9999: 0 to {LATEST_MS} ms")
+            raise BadCommand(f"a clock goes from 1970 to the end of 9999: 0 to {LATEST_MS} ms")
         self._broker.clock.set(at_ms)
         await self._settle()
         # Otherwise these run only from time to time.
@@ -130,7 +130,7 @@ class Control:
         return await self._do_now()
 
     async def _settle(self) -> None:
-        """Return when everything that is due has been done. Raise Refused if that takes too long."""
+        """Return when everything that is due has been done. Raise BadCommand if that takes too long."""
         ends_s, quiet = time.monotonic() + SETTLES_WITHIN_S, 0
         while quiet < QUIET_TURNS:
             busy = self._busy()
@@ -139,7 +139,9 @@ class Control:
                 await asyncio.sleep(0)
                 continue
             if time.monotonic() > ends_s:
-                raise Refused(f"{busy} has been at work for {SETTLES_WITHIN_S:.0f} s: see the broker's log")
+                raise BadCommand(
+                    f"{busy} has been at work for {SETTLES_WITHIN_S:.0f} s: see the broker's log"
+                )
             quiet = 0
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -242,7 +244,7 @@ class Control:
         found = self._broker.topics.by_name.get(topic)
         partition = None if found is None else found.partition(number)
         if partition is None:
-            raise Refused(f"there is no partition {number} of a topic {topic!r}")
+            raise BadCommand(f"there is no partition {number} of a topic {topic!r}")
         return partition
 
     async def _handled(self, api: Api, request: Any) -> Any:
@@ -254,7 +256,7 @@ class Control:
             self._broker, self, maybe_await(SERVED[api.key].handle(session, request, api.max_version))
         )
         response = running.begin()
-        return await _come(running) if response is running else response
+        return await _future_of(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
         """Return the result of a call on the maintenance thread."""
@@ -265,10 +267,10 @@ class Control:
         return await self._submitted(called())
 
     async def _submitted(self, coroutine: Coro[Any]) -> Any:
-        return await _come(self._broker.maintenance.submit(coroutine, owner=self))
+        return await _future_of(self._broker.maintenance.submit(coroutine, owner=self))
 
 
-def _come(later: Any) -> "asyncio.Future[Any]":
+def _future_of(later: Any) -> "asyncio.Future[Any]":
     """Return a future for the response of a `Later`, or for the exception that took its place."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -287,7 +289,7 @@ def _come(later: Any) -> "asyncio.Future[Any]":
 def _check_result(result: Any, topic: str) -> None:
     if result.error_code:
         code = ErrorCode(result.error_code).name
-        raise Refused(f"topic {topic}: {code}: {result.error_message or 'no more is known'}")
+        raise BadCommand(f"topic {topic}: {code}: {result.error_message or 'no details'}")
 
 
 def _text(value: Any) -> str:
@@ -296,19 +298,19 @@ def _text(value: Any) -> str:
 
 
 def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise Refused for arguments that a command does not accept."""
+    """Raise BadCommand for arguments that a command does not accept."""
     kinds = get_type_hints(method)
     del kinds["return"]
     if kinds.pop("options", None) is not None:
         kinds |= {name: kind for name, (kind, _) in FAULT_OPTIONS.items()}
     for given, value in arguments.items():
         if given not in kinds:
-            raise Refused(f"{name}: there is no {given!r}; it takes {', '.join(kinds) or 'nothing'}")
+            raise BadCommand(f"{name}: there is no argument {given!r}; it takes {', '.join(kinds) or 'none'}")
         if not any(_is_a(value, kind) for kind in get_args(kinds[given]) or (kinds[given],)):
-            raise Refused(f"{name}: {given} cannot be {value!r}")
+            raise BadCommand(f"{name}: {given} cannot be {value!r}")
     for wanted, parameter in signature(method).parameters.items():
         if parameter.default is Parameter.empty and wanted in kinds and wanted not in arguments:
-            raise Refused(f"{name}: {wanted} is missing")
+            raise BadCommand(f"{name}: {wanted} is missing")
 
 
 def _is_a(value: Any, kind: Any) -> bool:

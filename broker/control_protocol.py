@@ -46,7 +46,7 @@ class FaultOptions(TypedDict, total=False):
     client_id: Annotated[str | None, Param("Only for this client.")]
     group: Annotated[str | None, Param("Only for this group.", short="-g")]
     error: Annotated[str | int | None, Param("Answer with this error, by Kafka's name.", "ERROR")]
-    delay_ms: Annotated[int, Param("Begin the request so much later.", "MS", 0, INT_MAX)]
+    delay_ms: Annotated[int, Param("Delay the request by this time.", "MS", 0, INT_MAX)]
     drop: Annotated[
         Literal["", "before", "after"],
         Param("Close the connection: before or after the request is carried out.", "WHEN"),
@@ -64,7 +64,7 @@ FAULT_OPTIONS: dict[str, tuple[Any, Param]] = {
 
 
 @contextmanager
-def reached(path: Path) -> Iterator[str]:
+def short_path(path: Path) -> Iterator[str]:
     """Yield a path of a socket that is short enough, however long its real path is."""
     if len(os.fsencode(path)) <= _PATH_MAX:
         yield str(path)

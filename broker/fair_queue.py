@@ -1,7 +1,7 @@
 """A queue whose owners take turns.
 
-The work of one owner is done in its order, one piece at a time. Owners whose last piece used its whole time slice come
-after owners whose last piece did not. The queue has no lock: its user holds one.
+The work of one owner is done in its order, one piece at a time. The queue alternates between owners whose last piece
+used its whole time slice, and the others. It has no lock: its user holds one.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Work of type `T` of any number of owners."""
+    """Pieces of work, of type `T`, of any number of owners."""
 
     def __init__(self) -> None:
         self._work: dict[Hashable, deque[T]] = {}  # of owners with work, or with work in progress

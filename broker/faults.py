@@ -32,7 +32,7 @@ from tidelog.storage import files
 from tidelog.storage.files import FileSlice
 
 FETCH, METADATA = 1, 3
-# The requests to a group coordinator.
+# The requests that a group coordinator answers.
 COORDINATED = ("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
                "ConsumerGroupHeartbeat", "DescribeGroups", "ConsumerGroupDescribe", "OffsetDelete",
                "DeleteGroups")  # fmt: skip
@@ -42,7 +42,7 @@ _BY_TOPIC = frozenset(
      "OffsetForLeaderEpoch", "CreatePartitions", "DescribeProducers", "OffsetDelete", "DescribeTopicPartitions"}
 )  # fmt: skip
 _WHOLE_TOPICS = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"})
-_OF_SESSIONS = (
+_SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
@@ -89,15 +89,15 @@ class Fault:
     def description(self) -> dict[str, Any]:
         """Return its number and its options, as they were set."""
         error = self.error.name if self.error else None
-        said = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
-        return {name: value for name, value in said.items() if value not in (None, "", 0)}
+        options = {"fault": self.number, "topic": self.topic, **self.options, "error": error}
+        return {name: value for name, value in options.items() if value not in (None, "", 0)}
 
 
 class Faults:
     """The faults of one broker, in the order in which they were set, and a log of the applied ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers) -> None:
-        """Begin with none; `changed` is called when `handle_of` or `encoder_of` would return something else."""
+        """Begin without faults; `changed` is called when the results of `handle_of` or `encoder_of` change."""
         self._loop = loop
         self._clock = clock
         self._timers = timers
@@ -152,19 +152,19 @@ class Faults:
 
     def handle_of(self, api: Api, handle: Handle) -> Handle:
         """Return the function that handles the requests of an API."""
-        return partial(self._handle, api, handle) if self._of(api) else handle
+        return partial(self._handle, api, handle) if self._faults_of(api) else handle
 
     def encoder_of(self, api: Api, encode: frame.ResponseEncoder) -> frame.ResponseEncoder:
         """Return the function that encodes the responses of an API."""
-        truncates = any(fault.options.get("truncate") for fault in self._of(api))
+        truncates = any(fault.options.get("truncate") for fault in self._faults_of(api))
         return partial(_encode, encode) if truncates else encode
 
-    def _of(self, api: Api) -> list[Fault]:
+    def _faults_of(self, api: Api) -> list[Fault]:
         return [fault for fault in self._faults if api.key in fault.apis]
 
     def _handle(self, api: Api, handle: Handle, session: Session, request: Any, version: int) -> Any:
         """Handle a request, or apply the first fault that matches it."""
-        for fault in self._of(api):
+        for fault in self._faults_of(api):
             if not fault.is_for_client(session, request):
                 continue
             if api.key == FETCH and request.session_epoch > 0 and (fault.topic is not None or fault.error):
@@ -267,11 +267,11 @@ class _Faulty:
             return await self._carry_out(request)
         if getattr(request, "acks", None) == 0:
             raise ClosesConnection(f"{INJECTED}: {error.name}, and no answer to say it in")
-        if api.key in (FETCH, METADATA) and error not in _OF_SESSIONS:
+        if api.key in (FETCH, METADATA) and error not in _SESSION_ERRORS:
             # These change nothing, so the error is put into their response.
             if api.key == FETCH:
                 request.max_wait_ms = 0
-            return self._spoilt(await self._carry_out(request))
+            return self._with_error(await self._carry_out(request))
         if self._fault.topic is None or refuses_as_a_whole(api, version):
             return refusal(api, version, request, error)
         refused, served = self._split(request)
@@ -323,7 +323,7 @@ class _Faulty:
             rest.append(_with_list(topic, [each for each in partitions if each not in hit_partitions]))
         return _with_list(request, hit), _with_list(request, rest)
 
-    def _spoilt(self, response: Any) -> Any:
+    def _with_error(self, response: Any) -> Any:
         """Return a response of Fetch or Metadata, with the error for what matches."""
         code = int(self._fault.error)
         for topic in response.responses if self._api.key == FETCH else response.topics:

@@ -143,7 +143,7 @@ class FetchSession:
         cached.look()
 
     def forget(self, key: Key, index: int) -> None:
-        """Drop a partition."""
+        """Remove a partition."""
         partitions = self.topics.get(key, {})
         cached = partitions.pop(index, None)
         if cached is None:
@@ -180,7 +180,7 @@ class FetchSessions:
         logs: LogManager,
         parked: Parked,
     ) -> None:
-        """Keep none yet."""
+        """Begin without sessions."""
         self._slots = config.max_incremental_fetch_session_cache_slots
         self._eviction_ms = config.min_incremental_fetch_session_eviction_ms
         self._quota = Quota(config.fetch_session_max_bytes)
@@ -204,7 +204,7 @@ class FetchSessions:
         """Counts that change when topics come or go, or when a log starts elsewhere."""
         return self._topics.changes, self._logs.shared.start_moves
 
-    # What a request asks for.
+    # Incremental requests.
 
     def resume(self, request: FetchRequest, by_id: bool) -> "FetchSession | ErrorCode":
         """Apply an incremental request to its session; return the session, or the error.
@@ -280,7 +280,7 @@ class FetchSessions:
         topic = self._topics.by_id.get(key) if by_id else self._topics.by_name.get(key)  # type: ignore[arg-type]
         return topic.partition(cached.want.partition) if topic else None
 
-    # Sessions that begin and end.
+    # Opening and closing sessions.
 
     def open(self, address: str, by_id: bool, topics: list[FetchTopic]) -> FetchSession | None:
         """Open a session, without partitions yet; return None if there is no room for these."""

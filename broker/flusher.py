@@ -100,7 +100,7 @@ class Flusher:
             os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Flush what is queued, and end the thread."""
         self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join()
@@ -131,7 +131,7 @@ class Flusher:
         """Fail all logs of a commit: it is unknown which of them are on disk."""
         if self._troubles.begin("flush", repr(fault)):
             _log.error("flush ended by a fault: answered as failed", exc_info=fault)
-        error = StorageError(f"the flush was ended by {fault!r}; try again, and look into the broker's log")
+        error = StorageError(f"the flush was ended by {fault!r}; try again, and see the broker's log")
         return {log: error for commit in commits for log in commit.logs}
 
     def _works_again(self) -> None:

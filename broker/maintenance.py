@@ -4,11 +4,10 @@ It creates and deletes topics, rolls idle segments, enforces retention and write
 so these never race. The event loop submits a job and gets a `Later`; it never waits.
 
 A job is a coroutine that awaits its turn before each of its steps (`broker/work.py`). It has the thread for a slice of
-time, then waits until the others had their turn, short jobs first (`FairQueue`). There are queues for what a client
-asked for explicitly, for what can wait (topics created on first use, or many of them), for the work of consumer groups,
-for calls of other threads, and for periodic jobs. The queues take turns. If the broker stops, or nobody waits for a job
-any more, `await step()` raises Stopping: the job makes no further step, and its answer says so. A stop abandons
-periodic jobs.
+time, then waits for its next turn, between short jobs (`FairQueue`). There are queues for what a client asked for
+explicitly, for what can wait (topics created on first use, or many of them), for the work of consumer groups, for calls
+of other threads, and for periodic jobs. The queues take turns. If the broker stops, or nobody waits for a job any more,
+`await step()` raises Stopping: the job makes no further step, and its answer says so. A stop abandons periodic jobs.
 """
 
 import asyncio

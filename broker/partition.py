@@ -49,7 +49,7 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def raise_leader_epoch(self) -> int:
-        """Begin a new leader epoch, as a new leader would, and return it. Maintenance thread only."""
+        """Begin a new leader epoch, as a new leader would; return it. Maintenance thread only."""
         log = self.log
         with log.lock:
             log.leader_epoch += 1

@@ -5,7 +5,7 @@ the same address, so that small requests are served. Together these exceptions h
 only.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -34,11 +34,6 @@ class Quota:
         self._by_address: dict[str, int] = {}
         self._by_owner: dict[Owner, int] = {}
         self.total_bytes = 0
-
-    @property
-    def by_address(self) -> Mapping[str, int]:
-        """The bytes that each address holds."""
-        return self._by_address
 
     @property
     def is_full(self) -> bool:

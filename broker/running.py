@@ -6,7 +6,7 @@ is encoded on the thread where its coroutine ends, or on a reader thread if that
 The reader threads read what is not in the page cache, and do what takes long. One of them takes long work: large
 batches, lookups that walk or decompress much, and work that has used up its slice. The other takes short work alone,
 however much long work there is. Clients take turns in each, and none has more than one piece of work in progress in
-either. Long work that has used up its slice goes behind the others.
+either. Long work that has used up its slice waits until others had a turn.
 """
 
 import asyncio

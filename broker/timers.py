@@ -48,7 +48,7 @@ class Timers:
     __slots__ = ("_cancelled", "_clock", "_due", "_handle", "_heap", "_loop", "_numbers", "_wakes_ms")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
-        """Begin with none."""
+        """Begin without timers."""
         self._loop = loop
         self._clock = clock
         self._heap: list[tuple[int, int, Timer]] = []

@@ -100,7 +100,7 @@ class _Creation:
         self.failure: Exception | None = None
 
 
-def _noting_failure(creations: list[_Creation]) -> OnError[Exception]:
+def _recording_failure(creations: list[_Creation]) -> OnError[Exception]:
     """Record an exception that ends the block as the failure of creations."""
 
     def note(error: Exception) -> None:
@@ -128,7 +128,7 @@ class Topics:
         # Event loop:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
-        self.changes = 0  # how often a topic came or went
+        self.changes = 0  # how often a topic was added, changed or removed
         self._all: tuple[Topic, ...] | None = None
         self._names: tuple[str, ...] | None = None
         self._watchers: list[tuple[Callable[[Topic, bool], None], Callable[[Topic], None]]] = []
@@ -197,7 +197,11 @@ class Topics:
             try:
                 at_once(self._delete_folders(name))
             except StorageError as error:
-                _log.warning("not deleted yet, the next start goes on topic=%s error=%r", name, str(error))
+                _log.warning(
+                    "files of a deleted topic remain, the next start tries again topic=%s error=%r",
+                    name,
+                    str(error),
+                )
         for name, partitions in self._highest().items():
             record = known.get(name)
             if name in self._leftovers or name in self.left:
@@ -270,8 +274,8 @@ class Topics:
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
         if self._logs.has_expired(logs):
             _log.warning(
-                "topic adopted topic=%s holds records older than retention keeps: they go within "
-                "log.retention.check.interval.ms; to keep them stop now, and start with log.retention.ms=-1",
+                "topic adopted topic=%s holds expired records, which are deleted within "
+                "log.retention.check.interval.ms; to keep them, stop now and start with log.retention.ms=-1",
                 name,
             )
         return record
@@ -283,9 +287,7 @@ class Topics:
         if topic_id is not None and topic_id not in known:
             return topic_id
         if topic_id is not None:
-            _log.warning(
-                "topic gets an id of its own topic=%s: its folders had that of %s", name, known[topic_id]
-            )
+            _log.warning("topic gets a new id topic=%s: its folders had the id of %s", name, known[topic_id])
         topic_id = new_topic_id()
         for log in logs:
             self._logs.save_topic_id(log, topic_id)
@@ -335,20 +337,20 @@ class Topics:
                 except (TopicExists, TopicNamesCollide, ConfigError) as error:
                     outcomes[new.name] = without_frames(error)
             for creation in creations:
-                with _noting_failure([creation]):
+                with _recording_failure([creation]):
                     await self._delete_leftovers(creation.record.name)
             begun = _not_failed(creations)
-            with _noting_failure(begun):
+            with _recording_failure(begun):
                 self._catalog.add_topics([creation.record for creation in begun])
             await self._make_all(_not_failed(begun))
-            await self._take_back([each for each in creations if each.failure is not None])
+            await self._undo_creations([each for each in creations if each.failure is not None])
             for each in creations:
                 outcomes[each.record.name] = each.failure or self._finish(each)
         finally:
             for name in (each.record.name for each in creations):
                 self._creating.discard(name)
                 if name not in self._made:
-                    self._give_name_back(name)
+                    self._release_name(name)
         return outcomes
 
     def _begin(self, new: NewTopic) -> _Creation:
@@ -356,7 +358,7 @@ class Topics:
         self.check_new(new.name)
         config = self._config(new.name, new.options)
         self._creating.add(new.name)
-        self._take_name(new.name)
+        self._reserve_name(new.name)
         return _Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
 
     async def _delete_leftovers(self, name: str) -> None:
@@ -368,19 +370,19 @@ class Topics:
     async def _make_all(self, creations: list[_Creation]) -> None:
         """Make the partitions of topics durably, or record the failure of each."""
         for number, creation in enumerate(creations):
-            with _noting_failure([creation]):
+            with _recording_failure([creation]):
                 if number:
                     await turn()
                     self._check(creation)
                 await self._make(creation, self._logs.create)
         made = _not_failed(creations)
-        with _noting_failure(made):
+        with _recording_failure(made):
             for _ in self._logs.sync_made([log for creation in made for log in creation.made]):
                 await turn()
                 if self.is_stopping:
                     raise BrokerStops("not made, the broker stops")
         for creation in _not_failed(made):
-            with _noting_failure([creation]):
+            with _recording_failure([creation]):
                 self._check(creation)
 
     async def _make(self, creation: _Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> None:
@@ -440,19 +442,19 @@ class Topics:
                 log.update_config(config)
         topic = Topic(record, config, partitions)
         self._remake(topic)
-        self._take_name(topic.name)
+        self._reserve_name(topic.name)
         return topic
 
-    def _take_name(self, name: str) -> None:
+    def _reserve_name(self, name: str) -> None:
         self._by_metric_name.setdefault(metric_name(name), set()).add(name)
 
-    def _give_name_back(self, name: str) -> None:
+    def _release_name(self, name: str) -> None:
         alike = self._by_metric_name[metric_name(name)]
         alike.discard(name)
         if not alike:
             del self._by_metric_name[metric_name(name)]
 
-    async def _take_back(self, failed: list[_Creation]) -> None:
+    async def _undo_creations(self, failed: list[_Creation]) -> None:
         """Undo failed creations; if that fails, the next creation of that name does it."""
         stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
         if stopped:
@@ -466,8 +468,8 @@ class Topics:
             except (StorageError, BrokerStops) as error:
                 if self._troubles.begin(_HALF_MADE, ""):
                     _log.warning(
-                        "topics that could not be made are not removed, this one first topic=%s error=%r: each is when "
-                        "its name is given again",
+                        "failed creation of topics not undone, first of topic=%s error=%r: the next creation of each "
+                        "topic undoes it",
                         name,
                         str(error),
                     )
@@ -553,11 +555,11 @@ class Topics:
                 record = TopicRecord(topic.name, topic.id, count, topic.options)
                 growths.append(_Creation(record, now.config, len(now.partitions)))
         try:
-            with _noting_failure(growths):
+            with _recording_failure(growths):
                 partitions = {each.record.name: each.record.partitions for each in growths}
                 self._catalog.set_partitions(partitions)
             await self._make_all(_not_failed(growths))
-            await self._take_partitions_back([each for each in growths if each.failure is not None])
+            await self._undo_growths([each for each in growths if each.failure is not None])
             for growth in growths:
                 outcomes[growth.record.name] = growth.failure
                 if growth.failure is None:
@@ -566,7 +568,7 @@ class Topics:
             self._growing -= {growth.record.id for growth in growths}
         return outcomes
 
-    async def _take_partitions_back(self, failed: list[_Creation]) -> None:
+    async def _undo_growths(self, failed: list[_Creation]) -> None:
         """Remove partitions that were made but not served; if that fails, the next start serves them."""
         for growth in failed:
             name = growth.record.name
@@ -577,7 +579,7 @@ class Topics:
                 await all_of(self._logs.delete_topic(name, growth.first))
             except StorageError as error:
                 _log.warning(
-                    "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",
+                    "failed creation of partitions not undone, the next start serves them topic=%s error=%r",
                     name,
                     str(error),
                 )
@@ -595,7 +597,7 @@ class Topics:
         self._catalog.remove_topic(name, max(epochs) + 1)
         self._logs.first_epoch = self._catalog.first_epoch()
         del self._made[name]
-        self._give_name_back(name)
+        self._release_name(name)
         del self._made_by_id[topic.id]
         self._deleting.add(name)
         try:

@@ -217,7 +217,7 @@ class Waiters:
         """Remove a fetch that was added."""
         self._leave()
         if self.count:
-            self.outdate()
+            self.mark_stale()
 
     def expect(self, waiter: "FetchWaiter", more_bytes: int) -> None:
         """Check a fetch again when the partition has grown by `more_bytes`."""
@@ -225,7 +225,7 @@ class Waiters:
         heappush(self._entries, (threshold, next(_numbers), waiter, waiter.round))
         self._next = min(self._next, threshold)
 
-    def outdate(self) -> None:
+    def mark_stale(self) -> None:
         """Note that an entry has become stale."""
         self._dead += 1
         if self._dead > DEAD_MAX and 2 * self._dead > len(self._entries):
@@ -374,7 +374,7 @@ class FetchWaiter(Later):
             if self._share == 1 or 0 < self._of * self._share <= self._missing_bytes:
                 place.expect(self, self._share)
             else:
-                self._share_anew(place)
+                self._lower_shares(place)
         return self._missing_bytes <= 0
 
     def grew(self, place: Waiters, size_bytes: int) -> bool:
@@ -389,13 +389,13 @@ class FetchWaiter(Later):
         self._missing_bytes -= place.grown_bytes - self._bases[place]
         self._bases[place] = place.grown_bytes
 
-    def _share_anew(self, reached: Waiters) -> None:
+    def _lower_shares(self, reached: Waiters) -> None:
         """Count the growth of all partitions, and set smaller thresholds."""
         self.round += 1
         for place in self._bases:
             self._count(place)
             if place is not reached:
-                place.outdate()
+                place.mark_stale()
         if self._missing_bytes > 0:
             self._expect_shares()
 

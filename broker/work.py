@@ -40,15 +40,15 @@ T = TypeVar("T")
 
 
 class Lane(IntEnum):
-    """Where a step is made, and so what it may take."""
+    """Where a step runs, and so what it may do."""
 
-    LOOP = 0  # the event loop: neither the disk nor long
-    ANYWHERE = 1  # asked for only: the lane that the coroutine has, or a reader's
-    SHORT = 2  # a reader thread: the disk, but not long
-    LONG = 3  # the one reader thread that does what takes long
+    LOOP = 0  # the event loop: neither wait for the disk nor compute for long
+    ANYWHERE = 1  # only as a request: the coroutine's present lane, or a reader's
+    SHORT = 2  # a reader thread: may wait for the disk, but not compute for long
+    LONG = 3  # the one reader thread that may compute for long
 
 
-# Their names, which the loop reads faster than an attribute of their class.
+# The lanes as globals, which are faster to read than attributes of the class.
 LOOP, ANYWHERE, SHORT, LONG = Lane
 
 # What a step may read, by its lane.
@@ -118,7 +118,7 @@ def reader(lane: Lane) -> Generator[Lane, Lane, Lane]:
 
 @types.coroutine
 def next_to_answer() -> Generator[object, None, None]:
-    """Continue when earlier answers have been sent: what is read from now on is not held for long."""
+    """Continue when earlier answers have been sent, so that what is read from now on is not held for long."""
     yield NEXT_TO_ANSWER
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from tidelog.broker.control_protocol import NAME, reached
+from tidelog.broker.control_protocol import NAME, short_path
 
 # A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
@@ -43,7 +43,7 @@ class ControlClient:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ANSWERED_WITHIN_S)
         try:
-            with reached(path) as name:
+            with short_path(path) as name:
                 self._socket.connect(name)
         except OSError as error:
             self._socket.close()

@@ -1,1 +1,1 @@
-"""Figures about the broker for Prometheus, and whether it is well: read when they are asked for."""
+"""Metrics for Prometheus and the health of the broker, read on request."""

@@ -11,7 +11,7 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One row; `doc` is a sentence or two."""
+    """One metric; `doc` is a sentence or two."""
 
     name: str
     kind: str

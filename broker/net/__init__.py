@@ -1,1 +1,1 @@
-"""The sockets: listeners, connections, and all that is kept of what they receive and send."""
+"""The sockets: listeners, connections, and the buffers of what they receive and send."""

@@ -187,9 +187,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         received.filled += size_bytes
         if received.filled >= received.frame_end:
             self._process()
-            if (
-                not self._pending.answers
-            ):  # A client that waits for an answer does not ask again before it is there.
+            # A client that waits for an answer sends no request before it comes.
+            if not self._pending.answers:
                 self._busy_poll.request_came()
         elif received.filled == len(received.view) and not received.grow():
             self._reading.pause(MEMORY)
@@ -243,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         while filled - start >= 4:
             end = start + 4 + (size := _SIZE(view, start)[0])
             if not 0 < size <= self._max_frame_bytes:
-                raise self._misfit(size)
+                raise self._bad_size(size)
             if end > filled:
                 break
             if start:
@@ -277,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 break
         return start
 
-    def _misfit(self, size_bytes: int) -> BadRequest:
+    def _bad_size(self, size_bytes: int) -> BadRequest:
         limit = self._max_frame_bytes
         return BadRequest(
             UNKNOWN,
@@ -324,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Detect a frame that comes too slowly, and a client that left while its connection is not read from."""
         if self._reading.reasons:
             self._received.forget_pace()
-            self._look_after_client()
+            self._check_client()
         elif self._received.filled:
             self._check_pace(now_s, others_wait)
 
@@ -338,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             )  # fmt: skip
             self._transport.abort()
 
-    def _look_after_client(self) -> None:
+    def _check_client(self) -> None:
         """Detect that the client has left while the connection is not read from: asyncio does not report that.
 
         What it sent before is served, but its fetches wait no longer. A frame that can no longer be completed ends the

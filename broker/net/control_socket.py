@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidelog.broker.control import Control
-from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, reached
+from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, short_path
 from tidelog.storage import files
 
 # The most connections in a turn of the loop; others are refused at once.
@@ -33,7 +33,7 @@ class ControlSocket:
         """Listen. Raises OSError, also if another process listens there."""
         listening = socket.socket(socket.AF_UNIX)
         try:
-            with reached(self.path) as path:
+            with short_path(self.path) as path:
                 self._remove_stale(path)
                 os.fchmod(listening.fileno(), 0o600)
                 listening.bind(path)

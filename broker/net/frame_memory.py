@@ -37,9 +37,8 @@ class Share:
         self._by_address: Counter[str] = Counter()
         self.held: dict[Holder, int] = {}
         self.total_bytes = 0
-        self.waiting: dict[
-            str, dict[Holder, int]
-        ] = {}  # addresses in turn; who, and how much each is to hold
+        # Holders by address, in turn, with the bytes that each is to hold.
+        self.waiting: dict[str, dict[Holder, int]] = {}
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
         """Let a connection hold `size_bytes` in all; False means that it waits for its turn."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidelog.storage import files
 
-# Each thread keeps up to twice this much freed memory. glibc's own limit is 32 MiB.
+# Each thread keeps up to twice this much freed memory. glibc accepts at most 32 MiB here.
 KEPT_BYTES = 16 * 1024 * 1024
 # Freed memory is returned once there is this much more of it than before.
 MUCH_BYTES = 32 * 1024 * 1024

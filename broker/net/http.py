@@ -156,7 +156,7 @@ class Http:
     async def stop(self) -> None:
         """Close once answers in progress were sent, but soon."""
         self._server.close()
-        self._came(None)
+        self._finish_scrape(None)
         for connection in list(self._state.connections):
             connection.shutdown()
         if tasks := list(self._state.tasks):
@@ -185,9 +185,9 @@ class Http:
         outcome = later.response
         if isinstance(outcome, Exception):
             _log.error("a scrape was ended by a fault", exc_info=outcome)
-        self._came(outcome if isinstance(outcome, list) else None)
+        self._finish_scrape(outcome if isinstance(outcome, list) else None)
 
-    def _came(self, pieces: list[bytes] | None) -> None:
+    def _finish_scrape(self, pieces: list[bytes] | None) -> None:
         """Answer the requests that wait for a scrape; None if there is none."""
         if self._under_way is not None:
             self._under_way.set_result(pieces)

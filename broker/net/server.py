@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import math
 import os
 import signal
 import socket  # noqa: TID251  (here is where sockets are bound)
@@ -95,10 +96,14 @@ class Server:
         if faults is None:
             return dispatch if tallies is None else tallies.timed_dispatch(dispatch, Routes(encoder_of))
 
-        def spoiled(api: Api, version: int) -> frame.ResponseEncoder:
+        def faulty_encoder(api: Api, version: int) -> frame.ResponseEncoder:
             return faults.encoder_of(api, encoder_of(api, version))
 
-        routes, clock, parked = Routes(spoiled, faults.handle_of), self.broker.clock, self.broker.parked
+        routes, clock, parked = (
+            Routes(faulty_encoder, faults.handle_of),
+            self.broker.clock,
+            self.broker.parked,
+        )
         faults.changed = routes.clear
 
         def controlled(
@@ -120,7 +125,7 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
-            self._warn_of_strangers()
+            self._warn_if_public()
             if self.broker.tallies is not None:
                 await self._listen_http(self.broker.tallies)
             if self._faults is not None:
@@ -173,7 +178,7 @@ class Server:
         for address in bound_to:
             _log.info("listening name=%s address=%s", listener.name, host_and_port(*address))
 
-    def _warn_of_strangers(self) -> None:
+    def _warn_if_public(self) -> None:
         """Warn if other machines may connect."""
         public = [address for address in self.addresses if not ip_address(address[0]).is_loopback]
         if public:
@@ -238,11 +243,10 @@ class Server:
 
     async def _sweep(self) -> None:
         """Close silent connections and release large buffers, again and again."""
-        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
-        interval_s = (
-            min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
-        )
-        sweeps_to_close = max_idle_s / interval_s if max_idle_s > 0 else float("inf")
+        max_idle_ms = self.broker.config.connections_max_idle_ms
+        max_idle_s = max_idle_ms / 1000 if max_idle_ms > 0 else math.inf
+        interval_s = min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S)
+        sweeps_to_close = max_idle_s / interval_s
         while True:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):

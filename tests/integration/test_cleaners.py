@@ -638,10 +638,10 @@ def test_a_loop_that_always_works_keeps_a_pass_waiting_for_a_moment_only(
 
 
 def test_cpu_of_a_thread_is_told_to_another() -> None:
-    told_s = cpu_clock()
-    began_s = told_s()
+    cpu_s = cpu_clock()
+    began_s = cpu_s()
     with ThreadPoolExecutor() as other:
-        while other.submit(told_s).result() < began_s + 0.01:
+        while other.submit(cpu_s).result() < began_s + 0.01:
             sum(range(1000))
 
 

@@ -147,9 +147,9 @@ async def test_P13_a_log_whose_compaction_fails_is_named_and_the_broker_is_well(
     found = scraped(served.broker)
     assert value(found, "tidelog_compaction_failing") == 1
     assert value(found, "tidelog_partition_compaction_failing", topic="t", partition="0") == 1
-    status, told = cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(served.broker, False))))
-    assert (status, told["status"], told["compaction_failing"]) == (200, "ok", 1)
-    assert told["not_compacted"] == [{"log": "t-0", "reason": "StorageError: made up"}]
+    status, answer = cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(served.broker, False))))
+    assert (status, answer["status"], answer["compaction_failing"]) == (200, "ok", 1)
+    assert answer["not_compacted"] == [{"log": "t-0", "reason": "StorageError: made up"}]
     cleaners._passes = passes
     await soon(served)
     await compacted(log_of(served.broker, "t"))

@@ -1,4 +1,4 @@
-"""Fetch sessions over a socket, by names and by ids: what is named, what is told, who wakes, and how they end."""
+"""Fetch sessions over a socket, by name and by id: what responses name, what wakes a fetch, how sessions end."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -67,8 +67,8 @@ class Consumer:
         return await self.receive()
 
 
-def told(response: Any) -> dict[int, tuple[int, int, int]]:
-    """Return of each partition that is told of its error, its end, and how many bytes of records it has."""
+def partitions_in(response: Any) -> dict[int, tuple[int, int, int]]:
+    """Return (error, end, bytes of records) of each partition in a response."""
     assert not response.error_code, response.error_code
     return {
         part.partition_index: (part.error_code, part.high_watermark, len(part.records or b""))
@@ -78,7 +78,7 @@ def told(response: Any) -> dict[int, tuple[int, int, int]]:
 
 
 def with_records(response: Any) -> dict[int, tuple[int, int, int]]:
-    return {index: part for index, part in told(response).items() if part[2]}
+    return {index: part for index, part in partitions_in(response).items() if part[2]}
 
 
 BATCH = records(b"v" * 100)
@@ -108,16 +108,16 @@ async def test_a_session_from_its_begin_to_its_end(serve: Serve, version: int) -
     served, client, consumer = await started(serve, version)
     await append(client, 1)
     first = await consumer.poll(EVERY)
-    assert told(first) == {0: EMPTY, 1: NEW, 2: EMPTY}
+    assert partitions_in(first) == {0: EMPTY, 1: NEW, 2: EMPTY}
     assert first.session_id > 0
-    assert told(await consumer.poll({1: 1})) == {}
+    assert partitions_in(await consumer.poll({1: 1})) == {}
     await append(client, 2)
-    assert told(await consumer.poll()) == {2: NEW}
-    assert told(await consumer.poll()) == {2: NEW}, "it has not moved on, and gets them again"
-    assert told(await consumer.poll({2: 1}, forgotten=[0])) == {}
+    assert partitions_in(await consumer.poll()) == {2: NEW}
+    assert partitions_in(await consumer.poll()) == {2: NEW}, "it has not moved on, and gets them again"
+    assert partitions_in(await consumer.poll({2: 1}, forgotten=[0])) == {}
     await append(client, 0)
-    assert told(await consumer.poll()) == {}, "it was forgotten"
-    assert told(await consumer.poll({0: 0})) == {0: NEW}
+    assert partitions_in(await consumer.poll()) == {}, "it was forgotten"
+    assert partitions_in(await consumer.poll({0: 0})) == {0: NEW}
     assert len(served.broker.fetch_sessions) == 1
     consumer.epoch = -1
     closing = await consumer.poll()
@@ -142,12 +142,12 @@ async def test_what_is_wrong_with_a_session_is_told(serve: Serve, version: int) 
         refused = await who.poll()
         assert (refused.error_code, refused.session_id, refused.responses) == (code, 0, [])
     consumer.session_id, consumer.epoch = session, 1
-    assert told(await consumer.poll()) == {}
+    assert partitions_in(await consumer.poll()) == {}
     consumer.epoch = 0  # A full fetch that names a session ends it, and begins another.
-    assert told(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert partitions_in(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
     assert consumer.session_id != session
     assert len(served.broker.fetch_sessions) == 1
-    assert told(await consumer.poll(forgotten=[0, 1, 2])) == {}
+    assert partitions_in(await consumer.poll(forgotten=[0, 1, 2])) == {}
     assert (consumer.session_id, len(served.broker.fetch_sessions)) == (0, 0)
 
 
@@ -158,14 +158,14 @@ async def test_a_fetch_in_a_session_waits_for_what_comes(serve: Serve, version: 
     consumer.send(max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
     await append(client, 2)
-    assert told(await consumer.receive()) == {2: NEW}
+    assert partitions_in(await consumer.receive()) == {2: NEW}
     consumer.send({2: 1}, max_wait_ms=60_000, min_bytes=2 * SIZE)
     await until(lambda: len(served.broker.parked) == 1)
     await append(client, 2)
     assert len(served.broker.parked) == 1, "the half of what it waits for"
     await append(client, 0)
-    assert told(await consumer.receive()) == {0: NEW, 2: (0, 2, SIZE)}
-    assert told(await consumer.poll({0: 1, 2: 2}, max_wait_ms=1)) == {}, "its time was up"
+    assert partitions_in(await consumer.receive()) == {0: NEW, 2: (0, 2, SIZE)}
+    assert partitions_in(await consumer.poll({0: 1, 2: 2}, max_wait_ms=1)) == {}, "its time was up"
     assert served.broker.queued_fetches.total_bytes == 0
 
 
@@ -177,14 +177,14 @@ async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, version: int
     assert await client.delete("t") == 0
     code = ErrorCode.UNKNOWN_TOPIC_ID if consumer.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     gone = dict.fromkeys(EVERY, (code, -1, 0))
-    first = told(await consumer.receive())
+    first = partitions_in(await consumer.receive())
     assert first, "it does not wait for the rest of a minute"
     assert first.items() <= gone.items()
-    assert told(await consumer.poll()) == gone
+    assert partitions_in(await consumer.poll()) == gone
     await client.make_topic("t", 3)
     await append(client, 1)
     expected = gone if consumer.by_id else {0: EMPTY, 1: NEW, 2: EMPTY}
-    assert told(await consumer.poll()) == expected
+    assert partitions_in(await consumer.poll()) == expected
 
 
 async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(serve: Serve) -> None:
@@ -202,7 +202,7 @@ async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(serve: 
         offsets[index] += 1
         answer = await consumer.poll({index: offsets[index]}, max_bytes=1)
     assert turns == [0, 1, 2, 0, 1, 2]
-    assert told(answer) == {}
+    assert partitions_in(answer) == {}
     for index in EVERY:
         for _ in range(3):
             await append(client, index)
@@ -221,7 +221,7 @@ async def test_where_a_log_starts_is_told(serve: Serve) -> None:
     (part,) = topic.partitions
     assert (part.partition_index, part.error_code, part.log_start_offset) == (1, 0, 1)
     assert (part.preferred_read_replica, part.last_stable_offset) == (-1, 1)
-    assert told(await consumer.poll()) == {}
+    assert partitions_in(await consumer.poll()) == {}
 
 
 async def test_segments_that_expire_are_told(serve: Serve) -> None:
@@ -234,7 +234,7 @@ async def test_segments_that_expire_are_told(serve: Serve) -> None:
     with log.lock:
         log.drop_segments(1, T0)
     assert served.broker.logs.shared.start_moves != moves
-    assert told(await consumer.poll()) == {1: (0, 1, 0)}
+    assert partitions_in(await consumer.poll()) == {1: (0, 1, 0)}
 
 
 async def test_what_is_not_in_memory_is_told_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,12 +243,12 @@ async def test_what_is_not_in_memory_is_told_too(serve: Serve, monkeypatch: pyte
     await append(client, 0)
     await consumer.poll({1: 0, 2: 0})
     monkeypatch.setattr(File, "read_nowait", lambda *_: None)
-    assert told(await consumer.poll({0: 0})) == {0: NEW}
+    assert partitions_in(await consumer.poll({0: 0})) == {0: NEW}
     consumer.send({0: 0}, min_bytes=2 * SIZE, max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
     await append(client, 1)
-    assert told(await consumer.receive()) == {0: NEW, 1: NEW}
-    assert told(await consumer.poll({0: 1, 1: 1})) == {}
+    assert partitions_in(await consumer.receive()) == {0: NEW, 1: NEW}
+    assert partitions_in(await consumer.poll({0: 1, 1: 1})) == {}
 
 
 async def test_one_more_session_than_there_may_be(serve: Serve) -> None:
@@ -262,15 +262,17 @@ async def test_one_more_session_than_there_may_be(serve: Serve) -> None:
     clock.hold()
     await consumer.poll(EVERY)
     other = Consumer(client, 12, b"")
-    assert told(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert partitions_in(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
     assert other.session_id == 0
-    assert told(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY), "it goes on with full fetches"
+    assert partitions_in(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY), (
+        "it goes on with full fetches"
+    )
     clock.advance(milliseconds=1001)
     await other.poll(EVERY)
     assert other.session_id
     assert (await consumer.poll()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     consumer.epoch = 0
-    assert told(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert partitions_in(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
     assert consumer.session_id == 0
 
 
@@ -282,7 +284,7 @@ async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve) ->
     await until(lambda: len(served.broker.parked) == 1)
     other = Consumer(client, 12, b"")
     other.session_id, other.epoch = session, -1
-    assert told(await other.poll()) == {}
+    assert partitions_in(await other.poll()) == {}
     late = await consumer.receive()
     assert (late.error_code, late.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
@@ -296,7 +298,7 @@ async def test_a_session_outlives_its_connection(serve: Serve) -> None:
     await until(lambda: not served.broker.parked)
     await append(client, 1)
     consumer.client, consumer.epoch = await served.connect(), 2
-    assert told(await consumer.poll()) == {1: NEW}
+    assert partitions_in(await consumer.poll()) == {1: NEW}
 
 
 async def test_thousands_of_partitions_are_told_in_turns(
@@ -304,16 +306,16 @@ async def test_thousands_of_partitions_are_told_in_turns(
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_A_TURN", 10)
     served, client, consumer = await started(serve, 12, partitions=100)
-    assert len(told(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
-    assert told(await consumer.poll()) == {}
+    assert len(partitions_in(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
+    assert partitions_in(await consumer.poll()) == {}
     for index in range(0, 100, 2):
         await append(client, index)
-    assert told(await consumer.poll()) == dict.fromkeys(range(0, 100, 2), NEW)
+    assert partitions_in(await consumer.poll()) == dict.fromkeys(range(0, 100, 2), NEW)
     consumer.send(dict.fromkeys(range(0, 100, 2), 1), max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)
     await append(client, 99)
-    assert told(await consumer.receive()) == {99: NEW}
-    assert told(await consumer.poll({99: 1})) == {}
+    assert partitions_in(await consumer.receive()) == {99: NEW}
+    assert partitions_in(await consumer.poll({99: 1})) == {}
     assert served.broker.fetch_sessions.held_bytes < 100_000
 
 
@@ -326,4 +328,4 @@ async def test_two_requests_of_a_session_at_once(serve: Serve) -> None:
     consumer.send()
     first = await consumer.receive()
     assert first.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert told(await consumer.receive()) == {}
+    assert partitions_in(await consumer.receive()) == {}

@@ -169,7 +169,7 @@ async def test_a_scrape_that_fails_is_answered_and_the_next_is_made(
 
 
 async def test_a_stop_is_told_and_waits_for_nobody(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While answers are owed, health says that it stops; a scrape that waits then is answered."""
+    """While answers are pending, health says that it stops; a scrape that waits then is answered."""
     begun, _ = held_up(monkeypatch)
     client = await served.connect()
     await client.make_topic("t")

@@ -27,7 +27,7 @@ async def answers(host: str, port: int) -> bool:
 
 @pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
 @pytest.mark.parametrize(
-    ("host", "told", "ipv4", "ipv6"),
+    ("host", "first", "ipv4", "ipv6"),
     [
         ("", "0.0.0.0", True, True),
         ("0.0.0.0", "0.0.0.0", True, False),
@@ -37,16 +37,16 @@ async def answers(host: str, port: int) -> bool:
     ],
 )
 async def test_it_listens_where_it_is_told_and_warns_where_others_can_connect(
-    serve: Serve, caplog: pytest.LogCaptureFixture, host: str, told: str, ipv4: bool, ipv6: bool
+    serve: Serve, caplog: pytest.LogCaptureFixture, host: str, first: str, ipv4: bool, ipv6: bool
 ) -> None:
     caplog.set_level(logging.INFO)
     served = await serve(listeners=f"PLAINTEXT://{host}:0")
     (address,) = served.server.addresses
-    assert address == (told, served.address[1])
+    assert address == (first, served.address[1])
     assert (await answers("127.0.0.1", address[1]), await answers("::1", address[1])) == (ipv4, ipv6)
     warnings = [record.getMessage() for record in caplog.records if WARNS in record.getMessage()]
-    assert len(warnings) == (told in {"0.0.0.0", "::"})
-    assert all(told in warning and f"PLAINTEXT://127.0.0.1:{address[1]}" in warning for warning in warnings)
+    assert len(warnings) == (first in {"0.0.0.0", "::"})
+    assert all(first in warning and f"PLAINTEXT://127.0.0.1:{address[1]}" in warning for warning in warnings)
     listening = [record for record in caplog.records if record.getMessage().startswith("listening name=")]
     assert len(listening) == (2 if not host else 1)
 

@@ -116,10 +116,10 @@ def errors_in(message: Any) -> list[int]:
 @given(data=st.data())
 def test_every_error_code_in_an_answer_is_found(api: Any, data: st.DataObject) -> None:
     message = data.draw(strategies.messages(api.response, api.max_version))
-    told: list[int] = []
-    encode = told_of_errors(api.response, lambda *given: given, told.append)
+    counted: list[int] = []
+    encode = told_of_errors(api.response, lambda *given: given, counted.append)
     assert encode(7, message) == (7, message)
-    assert told == errors_in(message)
+    assert counted == errors_in(message)
 
 
 def test_times_are_counted_by_their_bounds() -> None:
@@ -268,7 +268,7 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
     assert served.broker.tallies is not None
     collector = Collector(served.broker, served.broker.tallies, lambda: NET)
 
-    def told() -> list[tuple[float | None, float | None]]:
+    def lags_and_delay() -> list[tuple[float | None, float | None]]:
         found = parsed(b"".join(all_of(collector.scrape())).decode())
         delay = value(found, "tidelog_partition_append_delay_seconds", topic="t", partition="0")
         names = [{"group": group, "topic": "t", "partition": "0"} for group, *_ in committed]
@@ -278,12 +278,12 @@ async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
             (delay, 0),
         ]
 
-    assert told() == [(3, 20), (4, 30), (30, 0)]
+    assert lags_and_delay() == [(3, 20), (4, 30), (30, 0)]
     log = log_of(served.broker, "t")
     log.advance_start(2)
-    assert told() == [(2, 10), (2, 10), (30, 0)]
+    assert lags_and_delay() == [(2, 10), (2, 10), (30, 0)]
     log.advance_start(4)
-    assert told() == [(0, 0), (0, 0), (None, 0)]
+    assert lags_and_delay() == [(0, 0), (0, 0), (None, 0)]
 
 
 async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_is_counted(
@@ -291,7 +291,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
 ) -> None:
     served, _ = await counted(num_partitions="3")
 
-    def told() -> tuple[list[tuple[str, int]], float | None]:
+    def lags() -> tuple[list[tuple[str, int]], float | None]:
         found = scraped(served.broker)
         groups = Counter(dict(names)["group"] for name, names in found if name == "tidelog_group_lag_records")
         return sorted(groups.items()), value(found, "tidelog_group_lags_left_out")
@@ -300,17 +300,17 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
     members = [GroupMember(await served.connect(), group) for group in (too_long, longest)]
     for member in members:
         assert await member.commit("t", 0, 0, 0) == [0] * 3
-    assert told() == ([(longest, 3)], 3)
+    assert lags() == ([(longest, 3)], 3)
     monkeypatch.setattr(collect, "MOST_LAGS", 5)
-    assert told() == ([(longest, 2)], 4)
+    assert lags() == ([(longest, 2)], 4)
     await served.stop()
     served = await serve(http_port=str(unused_tcp_port))
     await until(lambda: not served.broker.groups.is_loading)
-    groups, left_out = told()
+    groups, left_out = lags()
     assert left_out == 6 - sum(count for _, count in groups)
     client = await served.connect()
     await client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[too_long]))
-    assert told() == ([(longest, 3)], 0)
+    assert lags() == ([(longest, 3)], 0)
 
 
 async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
@@ -376,28 +376,28 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     served, _ = await counted(num_partitions="3")
     broker = served.broker
 
-    def told(is_stopping: bool = False) -> tuple[int, dict[str, Any]]:
+    def answer(is_stopping: bool = False) -> tuple[int, dict[str, Any]]:
         return cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(broker, is_stopping))))
 
-    status, well = told()
+    status, well = answer()
     assert (status, well["status"], well["refused"], well["partitions"]) == (200, "ok", [], 3)
-    assert told(is_stopping=True)[0] == 503
+    assert answer(is_stopping=True)[0] == 503
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
         assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
     log_health = log_of(broker, "t", 1).health
     log_health.fail("a flush failed", lambda: None)
-    status, ill = told()
+    status, ill = answer()
     assert (status, ill["status"]) == (503, "refusing writes")
     assert ill["refused"] == [{"log": "t-1", "reason": "a flush failed", "is_read": True}]
     assert value(scraped(broker), "tidelog_logs_refusing_writes") == 1
     assert log_health.mend()
     broker.logs.disk.is_full = True
-    status, full = told()
+    status, full = answer()
     assert (status, full["refusing_writes"]) == (503, 3)
     assert "is full" in full["refused"][0]["reason"]
     monkeypatch.setattr("tidelog.broker.metrics.health.MOST_NAMED", 2)
-    assert (told()[1]["refusing_writes"], len(told()[1]["refused"])) == (3, 2)
+    assert (answer()[1]["refusing_writes"], len(answer()[1]["refused"])) == (3, 2)
     assert value(scraped(broker), "tidelog_disk_full") == 1
     broker.logs.disk.is_full = False
 
@@ -538,10 +538,10 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     tallies = served.broker.tallies
     assert tallies is not None
     exposed = b"".join(all_of(Collector(served.broker, tallies, lambda: NET).scrape())).decode()
-    told = {line.split()[2]: line.split()[3] for line in exposed.splitlines() if line.startswith("# TYPE")}
-    ours = {name: kind for name, kind in told.items() if not name.startswith("process_")}
+    kinds = {line.split()[2]: line.split()[3] for line in exposed.splitlines() if line.startswith("# TYPE")}
+    ours = {name: kind for name, kind in kinds.items() if not name.startswith("process_")}
     assert ours == {metric.name: metric.kind for metric in table.METRICS}
     held = set(re.findall(r'^tidelog_held_bytes\{kind="(\w+)"', exposed, re.MULTILINE))
     assert held == set(re.findall(r"`(\w+)`", table.HELD.doc))
-    process = {name for name in told if name.startswith("process_")}
+    process = {name for name in kinds if name.startswith("process_")}
     assert all(f"`{name}`" in docs.metrics_page() for name in process)

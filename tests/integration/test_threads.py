@@ -556,7 +556,7 @@ def test_a_thread_that_ends_as_it_should_tells_nobody() -> None:
 
 
 class Blocks:
-    """Reserves blocks when it is told to."""
+    """Reserves blocks when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[Callable[[range | Exception], None]] = []

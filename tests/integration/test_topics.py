@@ -388,7 +388,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
     assert "disk full" in said[0].getMessage()
     assert "disk no longer full" in said[1].getMessage()
     assert all(f"folder={served.broker.logs.directory} free_bytes=" in record.getMessage() for record in said)
-    assert len([record for record in caplog.records if "not removed" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "not undone" in record.getMessage()]) == 1
     await served.stop()
     assert [len(topic.partitions) for topic in (await serve()).broker.topics.all()] == [2]
 
@@ -397,7 +397,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
 async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
     serve: Serve, disk: FaultyDisk, telling_file_system: None, dirty_bytes: int
 ) -> None:
-    """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
+    """Else a power cut takes a folder, and a start makes it again where records were acknowledged."""
     disk.dirty_bytes = dirty_bytes
     served = await serve()
     client = await served.connect()
@@ -480,7 +480,7 @@ async def test_a_start_writes_the_topic_id_again_that_a_folder_has_lost(
     other.write_bytes(of_another)
     await serve()
     assert lost.read_bytes() == written
-    assert other.read_bytes() == of_another  # Another id may be told for a reason: it stays.
+    assert other.read_bytes() == of_another  # Another id may be there for a reason: it stays.
 
 
 async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(
@@ -932,7 +932,7 @@ async def test_a_copied_folder_becomes_a_topic_with_an_id_of_its_own(
         assert [each.partitions[0].log.topic_id for each in (copy, original)] == [copy.id, original.id]
         assert [each.partitions[0].log.log_end_offset for each in (copy, original)] == [1, 1]
         await served.stop()
-    assert caplog.text.count("topic gets an id of its own topic=copy: its folders had that of t") == 1
+    assert caplog.text.count("topic gets a new id topic=copy: its folders had the id of t") == 1
 
 
 @pytest.mark.parametrize("retention_ms", ["604800000", "-1"])

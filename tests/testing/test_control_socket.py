@@ -38,7 +38,7 @@ def _answer(broker: Broker, line: bytes) -> dict[str, Any]:
         (b'{"do": "advance", "ms": 1e400}\n', "ms cannot be inf"),
         (b'{"do": "advance", "ms": 1' + b"0" * 400 + b"}\n", "1970 to the end of 9999"),
         (b'{"do": "advance", "ms": true}\n', "ms cannot be True"),
-        (b'{"do": "advance", "ms": 1, "at": 1}\n', "there is no 'at'"),
+        (b'{"do": "advance", "ms": 1, "at": 1}\n', "there is no argument 'at'"),
         (b'{"do": "fault", "api": [["produce"]], "error": 1}\n', "the name of an API cannot be"),
         (b'{"do": "fault", "api": "produce", "error": 1, "probability": NaN}\n', "between 0 and 1"),
     ],

@@ -19,8 +19,8 @@ def test_every_api_has_its_place() -> None:
 
 
 def test_departures_stand_apart() -> None:
-    told = describe.described(METADATA, f"{DOC}\nMore of it.\nDepartures from Kafka: some.\nAnd others.")
-    assert told == ("0-13", " (10 and later by id)", "tells all.\nMore of it.", "some.\nAnd others.")
+    parts = describe.described(METADATA, f"{DOC}\nMore of it.\nDepartures from Kafka: some.\nAnd others.")
+    assert parts == ("0-13", " (10 and later by id)", "tells all.\nMore of it.", "some.\nAnd others.")
     assert describe.described(METADATA, DOC).departures == ""
 
 

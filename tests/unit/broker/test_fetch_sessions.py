@@ -224,8 +224,8 @@ def failed(index: int) -> PartitionData:
     )
 
 
-def told(response: FetchResponse) -> list[int]:
-    """Return the partitions that an answer tells of, in its order."""
+def partitions_in(response: FetchResponse) -> list[int]:
+    """Return the partitions in a response, in its order."""
     assert not response.error_code
     return [part.partition_index for topic in response.responses for part in topic.partitions]
 
@@ -263,7 +263,7 @@ def test_what_was_appended_is_in_the_next_answer_though_nobody_was_told_yet() ->
     assert not world.parked.growing
     world.poll(session, 2, {2: 1})
     world.grow(2)
-    next(world.parked._waking[0])  # half told
+    next(world.parked._waking[0])  # half notified
     assert with_records(world.poll(session, 3)) == [2]
 
 
@@ -290,10 +290,10 @@ def test_an_error_is_told_each_time() -> None:
     world = World()
     session = world.open({0: 0, 9: 0}).session_id
     for epoch in (1, 2):
-        assert told(world.poll(session, epoch)) == [9]
+        assert partitions_in(world.poll(session, epoch)) == [9]
     world.make("t", 10)
-    assert told(world.poll(session, 3)) == [9]
-    assert told(world.poll(session, 4)) == []
+    assert partitions_in(world.poll(session, 3)) == [9]
+    assert partitions_in(world.poll(session, 4)) == []
 
 
 def test_open_transactions_have_one_who_reads_what_is_committed_wait_for_their_end() -> None:
@@ -302,10 +302,10 @@ def test_open_transactions_have_one_who_reads_what_is_committed_wait_for_their_e
     log = cast(Any, world.partition(1).log)
     world.grow(1)
     log.last_stable_offset = 0
-    assert told(world.poll(session, 1, isolation_level=1)) == [1]
+    assert partitions_in(world.poll(session, 1, isolation_level=1)) == [1]
     assert world.partition(1).waiters.count == 1, "all that it may have it has"
     request = fetch("t", {1: 0}, isolation_level=1)
-    assert told(
+    assert partitions_in(
         world.made(Opening(world.sessions, "here", request, False).answer(world.read(request, False, 1)))
     )
     assert world.partition(1).waiters.count == 2, "from its first answer on"
@@ -317,9 +317,9 @@ def test_a_partition_that_is_there_and_fails_is_looked_at_again() -> None:
     asked, request = world.begin(session, 1, {1: 0})
     answers = world.read(request, False, 0)
     answers[0].partitions = [failed(1)]
-    assert told(world.made(asked.answer(answers))) == [1]
+    assert partitions_in(world.made(asked.answer(answers))) == [1]
     assert world.partition(1).waiters.count == 0
-    assert told(world.poll(session, 2)) == [1], "that it does not any more"
+    assert partitions_in(world.poll(session, 2)) == [1], "that it does not any more"
 
 
 def test_where_a_reader_parts_from_the_log_it_is_told_each_time() -> None:
@@ -329,7 +329,7 @@ def test_where_a_reader_parts_from_the_log_it_is_told_each_time() -> None:
         asked, request = world.begin(session, epoch, {1: 0})
         answers = world.read(request, False, 0)
         answers[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=0, end_offset=0)
-        assert told(asked.answer(answers)) == [1]
+        assert partitions_in(asked.answer(answers)) == [1]
     _, request = world.begin(session, 3)
     assert len(request.topics) == 1
 
@@ -340,9 +340,9 @@ def test_a_partition_that_is_named_twice_is_kept_once() -> None:
     request.topics *= 2
     answers = world.read(request, False, 1)
     opened = world.made(Opening(world.sessions, "here", request, False).answer(answers))
-    assert told(opened) == [0]
+    assert partitions_in(opened) == [0]
     assert world.partition(0).waiters.count == 1
-    assert told(world.poll(opened.session_id, 1)) == []
+    assert partitions_in(world.poll(opened.session_id, 1)) == []
 
 
 # -- who waits --------------------------------------------------------------------------------------------------
@@ -397,8 +397,8 @@ def test_what_a_partition_had_grown_by_before_it_was_watched_is_not_counted() ->
     session = world.open(EVERY).session_id
     world.grow(1, records=5)
     world.loop.run()
-    assert told(world.poll(session, 1)) == [1]
-    assert told(world.poll(session, 2, {1: 5})) == []
+    assert partitions_in(world.poll(session, 1)) == [1]
+    assert partitions_in(world.poll(session, 2, {1: 5})) == []
     asked, _ = world.begin(session, 3)
     waiter = park(world, asked, missing_bytes=2 * RECORD_BYTES)
     world.grow(1)
@@ -436,7 +436,7 @@ def test_thousands_are_told_in_turns_and_a_request_in_between_ends_that() -> Non
         turns += 1
     assert turns >= 5
     response = later.response
-    assert len(told(response)) == 3 * PARTITIONS_A_TURN
+    assert len(partitions_in(response)) == 3 * PARTITIONS_A_TURN
     asked, request = world.begin(response.session_id, 1, wanted)
     later = world.begun(asked.answer(world.read(request, False, 0)))
     assert world.begin(response.session_id, 2)
@@ -471,7 +471,7 @@ def slots(number: int) -> World:
 
 def test_without_slots_nobody_has_a_session() -> None:
     opened = slots(0).open(EVERY)
-    assert (told(opened), opened.session_id) == ([0, 1, 2], 0)
+    assert (partitions_in(opened), opened.session_id) == ([0, 1, 2], 0)
 
 
 def test_a_larger_one_takes_the_place_of_the_smallest_that_is_not_new() -> None:
@@ -485,7 +485,7 @@ def test_a_larger_one_takes_the_place_of_the_smallest_that_is_not_new() -> None:
     assert world.open({0: 0}).session_id == 0, "no larger than that one"
     assert world.open(EVERY).session_id
     assert world.poll(small, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert told(world.poll(large, 2)) == []
+    assert partitions_in(world.poll(large, 2)) == []
 
 
 LIMIT_BYTES = 20 * LITTLE_BYTES
@@ -516,16 +516,16 @@ def test_nobody_goes_whose_end_makes_no_room() -> None:
     other = world.open(EVERY, address="there").session_id
     world.clock.advance(seconds=121)
     assert world.open(dict.fromkeys(range(MOST + 1), 0)).session_id == 0
-    assert told(world.poll(other, 1)) == []
+    assert partitions_in(world.poll(other, 1)) == []
 
 
 def test_one_that_grows_beyond_its_room_ends() -> None:
     world = small_world()
     session = world.open(EVERY).session_id
-    assert told(world.poll(session, 1, dict.fromkeys(range(3, MOST), 0))) == list(range(3, MOST))
+    assert partitions_in(world.poll(session, 1, dict.fromkeys(range(3, MOST), 0))) == list(range(3, MOST))
     assert world.sessions.held_bytes == NAMED_BYTES + MOST * PARTITION_BYTES
     shrunk = world.poll(session, 2, forgotten_topics_data=forgotten(0, 1))
-    assert told(shrunk) == []
+    assert partitions_in(shrunk) == []
     assert world.sessions.held_bytes == NAMED_BYTES + (MOST - 2) * PARTITION_BYTES
     too_many = world.poll(session, 3, dict.fromkeys(range(MOST + 1), 0))
     assert too_many == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -540,7 +540,7 @@ def test_one_that_asks_for_no_more_goes_on_where_there_is_no_room() -> None:
     while world.sessions._quota.total_bytes <= LIMIT_BYTES:
         assert world.open(EVERY, address="elsewhere").session_id, "there is always room for little"
     assert world.sessions._quota.room_bytes(world.sessions._sessions[session]) < 0
-    assert told(world.poll(session, 1, {0: 0})) == []
+    assert partitions_in(world.poll(session, 1, {0: 0})) == []
 
 
 def test_where_all_is_held_the_unused_of_other_addresses_go() -> None:
@@ -568,7 +568,9 @@ def test_one_request_names_no_more_partitions_than_a_session_has(monkeypatch: py
         assert world.poll(session, 1, wanted, **more) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert len(world.sessions) == 0
     session = world.open({0: 0}).session_id
-    assert told(world.poll(session, 1, dict.fromkeys(range(10), 0))) == list(range(1, 10)), "as many it may"
+    assert partitions_in(world.poll(session, 1, dict.fromkeys(range(10), 0))) == list(range(1, 10)), (
+        "as many it may"
+    )
 
 
 def test_names_are_counted_too_however_long() -> None:
@@ -580,7 +582,7 @@ def test_names_are_counted_too_however_long() -> None:
     assert isinstance(world.sessions.resume(request, False), FetchSession)
     assert world.sessions.held_bytes == held + PARTITION_BYTES + TOPIC_BYTES + getsizeof(long)
     gone = [ForgottenTopic(topic=long, partitions=[0])]
-    assert told(world.poll(session, 2, forgotten_topics_data=gone)) == []
+    assert partitions_in(world.poll(session, 2, forgotten_topics_data=gone)) == []
     assert world.sessions.held_bytes == held
     request = fetch(long, {0: 0}, session_id=session, session_epoch=3)
     assert isinstance(world.sessions.resume(request, False), FetchSession)

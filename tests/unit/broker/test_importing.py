@@ -315,11 +315,11 @@ def test_segments_that_overlap_are_named_in_the_source(tmp_path: Path, data: Pat
     source = sidecars_gone(M2[2], tmp_path / "kafka-0")
     log = next(source.glob("*.log"))
     shutil.copy(log, again := source / f"{BASE + 1:020d}.log")
-    with pytest.raises(CorruptLog) as told:
+    with pytest.raises(CorruptLog) as raised:
         bring(data, source, clock)
-    assert str(log) in str(told.value)
-    assert str(again) in str(told.value)
-    assert "-delete" not in str(told.value)
+    assert str(log) in str(raised.value)
+    assert str(again) in str(raised.value)
+    assert "-delete" not in str(raised.value)
 
 
 class Killed(BaseException):
@@ -444,9 +444,9 @@ def test_a_log_with_transactions_is_warned_of_at_the_import_and_at_each_start(
     for _ in range(2):
         caplog.clear()
         topics_of(data)
-        told = [message for message in caplog.messages if "read_committed" in message]
-        assert len(told) == transactional
-        assert all("log=t-0" in message for message in told)
+        warnings = [message for message in caplog.messages if "read_committed" in message]
+        assert len(warnings) == transactional
+        assert all("log=t-0" in message for message in warnings)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -489,7 +489,7 @@ def test_a_disk_that_fails_is_that_of_the_partition_to_be(
 ) -> None:
     """Nobody knows the name of the copy that is made first, and the source is only read."""
     source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
-    calls, do, told = 0, getattr(os, name), []
+    calls, do, errors = 0, getattr(os, name), []
 
     def fails(what: int | Path, *rest: int, **named: int | None) -> int | None:
         nonlocal calls
@@ -507,11 +507,11 @@ def test_a_disk_that_fails_is_that_of_the_partition_to_be(
             code, _, error = command(source, "--topic", "old", "--data-dir", data)
         if calls < failing:
             break
-        told += [error] if code else []
-    assert not [error for error in told if str(source) in error or "-delete" in error]
-    assert [error for error in told if error == f"tidelog: {data}/old-1: Input/output error\n"]
+        errors += [error] if code else []
+    assert not [error for error in errors if str(source) in error or "-delete" in error]
+    assert [error for error in errors if error == f"tidelog: {data}/old-1: Input/output error\n"]
     assert [
-        error for error in told if error.startswith("tidelog: old-1: takes no writes since a flush failed")
+        error for error in errors if error.startswith("tidelog: old-1: takes no writes since a flush failed")
     ]
 
 
