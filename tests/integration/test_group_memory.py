@@ -11,8 +11,8 @@ import pytest
 from tests.integration.test_consumer_group_handlers import Member
 from tests.integration.test_group_handlers import NONE, delete_topic, loaded, member
 from tests.support.group_member import GroupMember
+from tests.support.groups import ClassicClient, SlowWorld, classic_group
 from tests.support.served import Serve, Served, until
-from tests.unit.broker.test_groups_classic import Client, World, make
 from tidelog.broker.groups.consumer_member import MEMBER_BYTES
 from tidelog.broker.groups.memory import GROUP_BYTES, Memory
 from tidelog.broker.groups.offsets import Committed
@@ -318,12 +318,12 @@ def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
         return size_bytes
 
     def members() -> list[Any]:
-        world = World()
-        group = make(world)
+        world = SlowWorld()
+        group = classic_group(world)
         for number in range(50):
             name = f"{number}"
             protocols = [(f"{name}-{each}", bytes(1)) for each in range(99)]
-            Client(group, name, protocols=[("all", b""), *protocols]).join()
+            ClassicClient(group, name, protocols=[("all", b""), *protocols]).join()
         counted.append(group.memory.size_bytes)
         return [group, world]
 

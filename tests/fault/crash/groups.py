@@ -14,7 +14,7 @@ from typing import Any
 from tests.fault.crash.ledger import Sent, Violation, last_of
 from tests.fault.crash.process import CONFIG
 from tests.fault.crash.world import World
-from tests.support.consumer_groups import FakeTimer, drive
+from tests.support.groups import FakeTimer, drive
 from tidelog.broker.answers import Later
 from tidelog.broker.flusher import Commit, Failed
 from tidelog.broker.groups.classic import ClassicGroup

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.consumer_groups import SESSION_MS, Client, World, drive, restore
+from tests.support.groups import SESSION_MS, Client, World, drive, restore
 from tidelog.broker.groups.assignors import ASSIGNORS
 from tidelog.broker.groups.subscriptions import NAME_BYTES
 from tidelog.protocol.error_codes import ErrorCode

@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from tests.support.consumer_groups import SESSION_MS, Answer, Client, World, restore
+from tests.support.groups import SESSION_MS, Answer, Client, World, restore
 from tidelog.broker.groups import consumer_member, subscriptions, topic_patterns
 from tidelog.broker.groups.classic import Operation
 from tidelog.broker.groups.consumer import ConsumerGroup, GroupState

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import changed
-from tests.support.consumer_groups import World, restore
+from tests.support.groups import World, restore
 from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription

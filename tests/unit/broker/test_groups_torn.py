@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.support.consumer_groups import Client, World, restore
+from tests.support.groups import Client, World, restore
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Changes, Stored, batches, place_of
 

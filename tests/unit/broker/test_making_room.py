@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.broker.test_groups_classic import Client, World
+from tests.support.groups import ClassicClient, SlowWorld
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.making_room import Idle
@@ -21,7 +21,7 @@ class Groups:
     """Groups in a memory of their own, with what they have committed."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = SlowWorld()
         self.memory = Memory(LIMIT)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
@@ -74,7 +74,7 @@ def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(grou
     groups.hold(a=2 * LITTLE)
     for name, ago_ms in (("left-early", 9), ("left-late", 20)):
         group = groups.add(name, "/a", ago_ms=ago_ms * MINUTE_MS)
-        member = Client(group, name)
+        member = ClassicClient(group, name)
         member.join()
         groups.world.pass_(MINUTE_MS)
         group.leave([(member.id, None)])
@@ -86,8 +86,8 @@ def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(grou
 
 def test_groups_with_members_or_without_offsets_stay(groups: Groups) -> None:
     groups.hold(a=2 * LITTLE)
-    Client(groups.add("has-a-member", "/a"), "m").join()
-    Client(groups.add("is-awaited", "/a"), "m").join(must_know_its_id=True)
+    ClassicClient(groups.add("has-a-member", "/a"), "m").join()
+    ClassicClient(groups.add("is-awaited", "/a"), "m").join(must_know_its_id=True)
     groups.add("empty", "/a")
     del groups.offsets["empty"]
     assert groups.found() == []
