@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_consumer_group_handlers import Member
-from tests.integration.test_group_handlers import NONE, delete_topic, loaded, member
-from tests.support.group_member import GroupMember
+from tests.support.group_member import ConsumerGroupMember, GroupMember, classic_member, delete_topic, loaded
 from tests.support.groups import ClassicClient, SlowWorld, classic_group
 from tests.support.served import Serve, Served, until
 from tidelog.broker.groups.consumer_member import MEMBER_BYTES
@@ -21,6 +19,8 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+
+NONE = ErrorCode.NONE
 
 
 async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> GroupMember:
@@ -33,11 +33,11 @@ async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> Gr
 
 async def fill(served: Served) -> GroupMember:
     """Have one address make the broker hold all that it may for it; return its last member that found room."""
-    found = await member(served, "fill")
+    found = await classic_member(served, "fill")
     await found.join_and_sync()
     for size in (100_000, 10_000, 1_000, 10):
         while True:
-            one = await member(served, f"fill-{served.broker.groups.memory.held_bytes}")
+            one = await classic_member(served, f"fill-{served.broker.groups.memory.held_bytes}")
             one.protocols = [("range", b"x" * size)]
             if (await one.join(3)).error_code:
                 break
@@ -51,7 +51,7 @@ async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(serve:
     await there.join_and_sync()
     here = await fill(served)
     assert 500_000 < memory.held_bytes < 540_000
-    late = await member(served, "late")
+    late = await classic_member(served, "late")
     assert (await late.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert await here.commit("t", 1, metadata="x" * 4096) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 
@@ -119,7 +119,7 @@ async def test_groups_that_were_loaded_are_of_their_members(serve: Serve) -> Non
     one.protocols = [("range", b"x" * 100_000)]
     await one.join_and_sync()
     new = await elsewhere(served, "new", "10.0.0.3")
-    assert (await Member(new.client, group="new").heartbeat()).error_code == NONE
+    assert (await ConsumerGroupMember(new.client, group="new").heartbeat()).error_code == NONE
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
     await loaded(await served.connect())
@@ -132,7 +132,7 @@ async def test_groups_that_were_loaded_are_of_their_members(serve: Serve) -> Non
 async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served)
+    one = await classic_member(served)
     await one.join()
     assert (await one.sync(**{one.id: b"x" * 600_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert memory.held_bytes < 10_000
@@ -153,7 +153,7 @@ async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve) -> 
 async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served)
+    one = await classic_member(served)
     codes = []
     for number in range(12):
         one.id, one.group = "", f"{number:030000}"
@@ -166,7 +166,7 @@ async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
 
 
 async def test_a_request_names_no_more_than_clients_do(served: Served) -> None:
-    one = await member(served)
+    one = await classic_member(served)
     one.protocols = [(f"p{number}", b"") for number in range(100)]
     await one.join_and_sync()
     one.protocols *= 1000
