@@ -504,17 +504,17 @@ class Coordinator:
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
             return True
-        gone = offsets.forgettable(topic, self._expiry(group, topic))
+        expired = offsets.expired(topic, self._expiry(group, topic))
         most = removed_at_once(group_id)
-        for first in range(0, len(gone), most):
+        for first in range(0, len(expired), most):
             group = self.groups.get(group_id)
             if group is None or self.offsets.get(group_id) is not offsets:
                 return True  # All offsets of the group were deleted in between.
             expiry = self._expiry(group, topic)  # A member that reads the topic may have joined in between.
             some = [
                 (topic, partition)
-                for partition, committed in gone[first : first + most]
-                if offsets.get(topic, partition) is committed and committed.is_forgettable(expiry)
+                for partition, committed in expired[first : first + most]
+                if offsets.get(topic, partition) is committed and committed.is_expired(expiry)
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False

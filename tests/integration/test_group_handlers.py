@@ -857,7 +857,7 @@ async def test_an_unexpected_error_while_offsets_expire_is_logged_and_the_next_r
     groups = served.broker.groups
     await one.commit("t", 5, version=2, retention_time_ms=0)
     with monkeypatch.context() as patch:
-        patch.setattr(GroupOffsets, "forgettable", lambda *_: 1 // 0)
+        patch.setattr(GroupOffsets, "expired", lambda *_: 1 // 0)
         groups.clean_soon()
         await until(lambda: groups.is_settled)
     assert "ZeroDivisionError" in caplog.text

@@ -483,7 +483,7 @@ def test_what_is_forgotten() -> None:
 
     def gone(now_ms: int, since: int | None, reads: bool = False, topic_id: bytes | None = T_ID) -> list[int]:
         unused = None if reads else (lambda commit_ms: commit_ms if since is None else since)
-        return [partition for partition, _ in held.forgettable("t", Expiry(topic_id, now_ms, 100, unused))]
+        return [partition for partition, _ in held.expired("t", Expiry(topic_id, now_ms, 100, unused))]
 
     assert gone(149, None) == [4]
     assert gone(150, None) == [2, 4]
