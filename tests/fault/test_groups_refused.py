@@ -1,4 +1,4 @@
-"""Groups on a disk that is full or fails: what is answered is on disk, and nothing is told that was refused."""
+"""Groups on a full or failing disk: acknowledged changes are on disk, and refused ones are not visible."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 
 
 class Flushes:
-    """Flushes of logs that wait until they are let go, and then fail or not."""
+    """Flushes that wait until the test lets them succeed or fail."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.may_go = threading.Event()
@@ -48,7 +48,7 @@ class Flushes:
 
 
 async def restarted(served: Served, serve: Serve) -> Served:
-    """Stop a broker, start another, and wait until that has read its groups."""
+    """Restart a broker and wait until it has loaded its groups."""
     await served.stop()
     served = await serve()
     await until(lambda: not served.broker.groups.is_loading)
@@ -65,7 +65,7 @@ async def delete_offset(client: Client) -> int:
 async def test_commits_whose_flush_failed_are_told_to_nobody(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither those that came one upon another, nor a group that was made for one."""
+    """Neither commits that replaced each other, nor the group created for one."""
     served = await serve()
     one, other, new = [GroupMember(await served.connect(), group) for group in ("g", "g", "new")]
     await one.client.make_topic("t", 2)
@@ -223,7 +223,7 @@ async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_th
 
 
 class Disk:
-    """Takes what is to be stored, and says what came of it when the test does."""
+    """Takes writes and answers them when the test says so."""
 
     def __init__(self) -> None:
         self.stored: Changes = {}
@@ -296,7 +296,7 @@ def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
 async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last member of the newer protocol: a classic group takes the place of this one."""
+    """The last consumer member leaves, and a classic group replaces this one."""
     served = await serve()
     old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)

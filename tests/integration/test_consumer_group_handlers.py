@@ -1,4 +1,4 @@
-"""The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
+"""The consumer group APIs in every version: answers, refusals, and groups after a restart."""
 
 import asyncio
 import socket
@@ -57,7 +57,7 @@ REFUSED = ErrorCode.INVALID_REQUEST
 
 @pytest.fixture
 async def one(served: Served) -> ConsumerGroupMember:
-    """The member `m` of its group `g`, which has not joined yet."""
+    """The member `m` of the group `g`, which has not joined yet."""
     return await consumer_member(served)
 
 
@@ -499,7 +499,7 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
 
 
 def large(count: int) -> list[tuple[str, bytes]]:
-    """Protocols that take so many times 100 KiB, of which none is chosen."""
+    """Return `count` protocols of 100 KiB each, none of which is chosen."""
     return [(f"p{number}", bytes(100 << 10)) for number in range(count)]
 
 
@@ -582,7 +582,7 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
 async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
     served: Served, is_by_topics: bool
 ) -> None:
-    """The topics are in its subscription, and stored once more beside it."""
+    """The topics are stored twice: within the subscription, and on their own."""
     old, new = await subscribed_member(served), await consumer_member(served)
     if is_by_topics:
         old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
@@ -709,7 +709,7 @@ async def test_the_policy_says_which_way_groups_may_go(
 async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one_of_consumers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else Kafka, which reads them in this order, has no group any more."""
+    """Otherwise Kafka, which reads them in this order, would lose the group."""
     new = await consumer_member(served)
     old = GroupMember(new.client)
     old.protocols = [("range", written_subscription(["t"]))]
@@ -787,7 +787,7 @@ async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_p
 async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_classic_one(
     serve: Serve, others: list[str]
 ) -> None:
-    """Also in a group of as many as there may be, where one more would be refused."""
+    """Even if the group is full and would refuse another member."""
     served = await serve(group_max_size=str(1 + bool(others)))
     new, old, other = await consumer_member(served), await subscribed_member(served), None
     await new.client.make_topic("t", 4)

@@ -1,4 +1,4 @@
-"""The APIs of groups in every version that is announced, and what a group must not let itself be told."""
+"""The group APIs in every announced version, and requests that a group must refuse."""
 
 import asyncio
 from collections.abc import Callable
@@ -71,7 +71,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 async def one(served: Served) -> GroupMember:
-    """A member of its group `g`, which has not joined yet."""
+    """A member of the group `g` that has not joined yet."""
     return await classic_member(served)
 
 
@@ -122,7 +122,7 @@ async def test_join_group(one: GroupMember, version: int) -> None:
 async def test_who_has_no_member_id_is_given_one_first_where_it_understands_that(
     one: GroupMember, version: int
 ) -> None:
-    """KIP-394: a client whose answer is lost must not leave a member behind that nobody is."""
+    """KIP-394: a client that loses the answer must not leave an unused member in the group."""
     response = await one.client.ask(JOIN_GROUP, version, one.join_request())
     expected = ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else NONE
     assert (response.error_code, bool(response.member_id)) == (expected, True)
@@ -229,7 +229,7 @@ async def test_offset_fetch(one: GroupMember, version: int) -> None:
 
 
 async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMember) -> None:
-    """An answer of all that a group has committed is large; a request that names a group is not."""
+    """The answer with all offsets of a group is large, but the request is small."""
     await one.client.make_topic("t")
     await one.commit("t", 5)
     asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
@@ -240,7 +240,7 @@ async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMemb
 
 @pytest.mark.parametrize("version", [7, 8])
 async def test_a_partition_that_is_named_again_and_again_is_told_once(one: GroupMember, version: int) -> None:
-    """What was committed of it may be kilobytes, and its name is four bytes."""
+    """Its metadata may have kilobytes, but it takes four bytes in the request."""
     for name in ("t", "u"):
         await one.client.make_topic(name)
         await one.commit(name, 5)
@@ -291,7 +291,7 @@ async def test_describe_groups(serve: Serve, version: int) -> None:
 
 
 async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, one: GroupMember) -> None:
-    """Monitoring would have all of its partitions read by nobody, each time that one joins."""
+    """Otherwise monitoring would see all partitions without a reader each time a member joins."""
     two = await classic_member(served)
 
     async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
@@ -443,7 +443,7 @@ async def test_members_belong_to_a_group_that_has_a_name(serve: Serve) -> None:
 
 
 async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(served: Served) -> None:
-    """As in Kafka, whose strings have no more than 32,767 bytes in any version."""
+    """As in Kafka, where strings have 32,767 bytes at most in every version."""
     one = await classic_member(served, "x" * 32_767)
     await one.client.make_topic("t")
     await one.join_and_sync()
@@ -524,7 +524,7 @@ async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_o
 
 
 async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served) -> None:
-    """What takes back its offsets does not fit one batch."""
+    """The tombstones of its offsets do not fit into one batch."""
     one = await classic_member(served, "g" * 32_000)
     for topic in ("t", "u"):
         await one.client.make_topic(topic, 30)
@@ -567,7 +567,7 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
 async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     broker: Broker, one: GroupMember, joins_as: str
 ) -> None:
-    """A deletion takes several turns: it is either refused, or takes all of the group and nothing of the next one."""
+    """A deletion takes several turns. It must delete all of the group, and nothing of a later one."""
     await one.client.make_topic("t", 300)
     joining = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -665,7 +665,7 @@ async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(serve:
 
 
 async def test_a_folder_that_kafka_wrote_opens_with_its_groups(serve: Serve, tmp_path: Path) -> None:
-    """And retention, which would take what is older than a week, leaves them alone."""
+    """Retention would delete records older than a week, but it does not apply."""
     names = [f"group-{number}" for number in range(9)]
     await (await serve()).stop()
     written: list[list[Record]] = [[], [], [], []]
@@ -891,7 +891,7 @@ async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of
 async def commit_while(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
 ) -> list[int]:
-    """Commit three offsets; something happens when the first is written."""
+    """Commit three offsets; call `happens` when the first is written."""
     monkeypatch.setattr(offset_commit, "COMMITTED_AT_ONCE", 1)
     groups = served.broker.groups
     put = groups.put
@@ -909,7 +909,7 @@ async def commit_while(
 async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the next member commits is not written over."""
+    """It must not overwrite commits of the next member."""
     await one.client.make_topic("t", 3)
     await one.join_and_sync()
     group = served.broker.groups.groups["g"]
@@ -968,7 +968,7 @@ async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_
 
 
 async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve) -> None:
-    """KIP-211: and with the last of them the group."""
+    """KIP-211: the group goes with the last of them."""
     served = await serve(offsets_retention_minutes="1440", offsets_retention_check_interval_ms="60000")
     one, simple, old = (
         await classic_member(served),

@@ -1,4 +1,4 @@
-"""What groups take in memory: counted as it is, bounded, and of one address half of that."""
+"""The memory of groups: the count, the bound, and the half of it for one address."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ NONE = ErrorCode.NONE
 
 
 async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> GroupMember:
-    """Return a member whose client has another address."""
+    """Return a member at another address."""
     client = await served.connect()
     await client.create("t")  # if no other has
     served.connection_of(client).session.address = address
@@ -32,7 +32,7 @@ async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> Gr
 
 
 async def fill(served: Served) -> GroupMember:
-    """Have one address make the broker hold all that it may for it; return its last member that found room."""
+    """Let one address use all the memory that it may; return the last member that fitted."""
     found = await classic_member(served, "fill")
     await found.join_and_sync()
     for size in (100_000, 10_000, 1_000, 10):
@@ -93,7 +93,7 @@ async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve) -> Non
 
 
 async def test_no_address_has_more_than_half_of_the_memory_over_restarts(serve: Serve) -> None:
-    """A group is of who has committed for it, or else of its first member."""
+    """A group is charged to a host that has committed for it, or else to its first member."""
     for _ in range(3):
         served = await serve(group_state_max_bytes=str(1 << 20))
         memory = served.broker.groups.memory
@@ -184,7 +184,7 @@ async def test_a_request_names_no_more_than_clients_do(served: Served) -> None:
 
 
 def test_what_will_be_refused_is_dropped_where_it_is_decoded() -> None:
-    """To free a hundred thousand elements would hold up the event loop as long as to look at them."""
+    """Freeing a hundred thousand elements would block the event loop as long as reading them."""
     joining = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=9000,
@@ -219,7 +219,7 @@ async def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
 
 
 async def flood(served: Served, address: str, most: int = 1000) -> list[str]:
-    """Commit for groups that nobody has joined until there is no room; return their names."""
+    """Commit for groups without members until memory is full; return their names."""
     one = await elsewhere(served, "", address)
     taken = []
     for number in range(most):
@@ -279,7 +279,7 @@ async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve) -> None:
 
 
 def delete(served: Served, group: str) -> None:
-    """Delete a group, so that there is room for a member."""
+    """Delete a group to make room for a member."""
     for _ in served.broker.groups.delete(served.broker.groups.groups[group]).__await__():
         pass
 
@@ -306,7 +306,7 @@ async def test_groups_with_members_do_not_give_way(serve: Serve) -> None:
 
 
 def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
-    """However many small things they are made of, and whatever letters."""
+    """Even with many small parts, and with wide characters."""
 
     def taken(make: Callable[[], Any]) -> int:
         gc.collect()

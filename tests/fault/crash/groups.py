@@ -50,7 +50,7 @@ SESSION_MS = 60_000
 
 
 class _Loop:
-    """An event loop that goes on when it is told to."""
+    """An event loop that runs when the test says so."""
 
     def __init__(self) -> None:
         self._due: deque[Callable[[], Any]] = deque()

@@ -1,4 +1,4 @@
-"""The state machine of a classic group: by itself, with a clock and timers that the test moves."""
+"""The state machine of a classic group, with a clock and timers that the test moves."""
 
 import pytest
 from hypothesis import settings
@@ -46,7 +46,7 @@ def b(group: ClassicGroup) -> ClassicClient:
 
 
 def stable(world: SlowWorld, group: ClassicGroup, *clients: ClassicClient) -> None:
-    """Bring an empty group to a generation of these members; the first leads."""
+    """Make an empty group stable with these members. The first one leads."""
     for client in clients:
         client.join()
     world.pass_(0)
@@ -228,7 +228,7 @@ def test_who_joins_again_has_the_timeouts_that_it_names(
 def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told(
     world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
-    """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
+    """It lost the answer, joined and assigned again. Members must get the assignment that a restart would find."""
     a.join()
     b.join()
     world.pass_(0)
@@ -289,7 +289,7 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance(
 def test_a_static_leader_that_comes_back_does_not_assign(
     world: SlowWorld, group: ClassicGroup, may_skip: bool
 ) -> None:
-    """Nobody would hear of it (KIP-814)."""
+    """The group would ignore its assignments (KIP-814)."""
     a, b = ClassicClient(group, "a", instance="a"), ClassicClient(group, "b")
     stable(world, group, a, b)
     again = ClassicClient(group, "a", instance="a")
@@ -582,7 +582,7 @@ def test_a_group_is_restored_as_it_was_stored(world: SlowWorld, group: ClassicGr
 
 
 def restored(world: SlowWorld, group: ClassicGroup, **options: int) -> ClassicGroup:
-    """Return what a restart makes of a group."""
+    """Return the group after a restart."""
     again = classic_group(world, **options)
     again.restore(world.stored[-1])
     world.timers.clear()
@@ -787,7 +787,7 @@ def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves(
 
 
 class GroupModel(RuleBasedStateMachine):
-    """Members that do what they please: whoever asks is answered in the end, and what is counted adds up."""
+    """Members in any order of events: every request is answered in the end, and all counts add up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -873,7 +873,7 @@ class GroupModel(RuleBasedStateMachine):
         assert (group.state is State.EMPTY) <= (not group.members)
 
     def teardown(self) -> None:
-        """However it went, the group comes to rest: nobody waits for ever, and nobody stays who is not heard of."""
+        """In the end the group is at rest: no request waits, and silent members are gone."""
         for _ in range(10):
             self.world.write()
             self.world.pass_(5 * REBALANCE_MS)

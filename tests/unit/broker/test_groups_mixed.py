@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
+"""Classic members in a consumer group, and groups that change from one kind to the other (KIP-848)."""
 
 import time
 from types import SimpleNamespace
@@ -343,7 +343,7 @@ def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it
 
 
 class Submitted:
-    """Services whose maintenance thread does nothing by itself."""
+    """Services whose maintenance thread runs only when the test calls it."""
 
     def __init__(self) -> None:
         self.jobs: list[Later] = []
@@ -361,7 +361,7 @@ class Submitted:
         return self.jobs[-1]
 
     def assign(self, members: dict[str, Subscriber], counts: dict[bytes, int]) -> bool:
-        """Tell whether that is done at once."""
+        """Tell whether the assignment is made at once."""
         assigned = self.services.assign("g", "uniform", members, counts, self.told.append)
         return assigned is not None
 
@@ -489,7 +489,7 @@ def test_of_a_classic_assignment_only_partitions_that_are_there_are_taken_over(
 
 
 def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: World) -> None:
-    """Each name made a set of all that was named before: sixty thousand took ten seconds of the event loop."""
+    """Once each name copied the set of all earlier ones: sixty thousand took ten seconds of the event loop."""
     indexes = range(60_000)
     world.topics["a"] = (A, len(indexes))
     named = [ProtocolTopicPartitions(topic="a", partitions=[index]) for index in indexes]
@@ -543,7 +543,7 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
 def test_who_is_refused_has_not_all_members_read_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they say may be long: a heartbeat that is refused took a second of the event loop."""
+    """Their metadata may be large: a refused heartbeat once took a second of the event loop."""
     last = FakeClassicMember("m2", b"\xff")
     classic: Any = FakeClassicGroup(FakeClassicMember("m1", given(0)), last)
     read: list[bytes] = []

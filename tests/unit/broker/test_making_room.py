@@ -1,4 +1,4 @@
-"""Which groups give way where memory is short: whose, and in which order."""
+"""Which groups are deleted when memory is short, and in which order."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ MINUTE_MS = 60_000
 
 
 class Groups:
-    """Groups in a memory of their own, with what they have committed."""
+    """Groups with their own memory, and their offsets."""
 
     def __init__(self) -> None:
         self.world = SlowWorld()
@@ -27,7 +27,7 @@ class Groups:
         self.offsets: dict[str, GroupOffsets] = {}
 
     def add(self, group_id: str, *committed_by: str, ago_ms: int = 0, size_bytes: int = 10) -> ClassicGroup:
-        """Make a group for the first host; each has committed one offset with so much metadata."""
+        """Add a group of the first host. Each host has committed one offset with `size_bytes` of metadata."""
         group = ClassicGroup(group_id, self.world.services, host=committed_by[0])
         self.groups[group_id], offsets = group, GroupOffsets()
         at_ms = self.world.now_ms - ago_ms
@@ -41,7 +41,7 @@ class Groups:
             self.memory.hold(address, size_bytes)
 
     def found(self) -> list[tuple[str, str]]:
-        """Return all that give way, in order."""
+        """Return all groups to delete, in order."""
         idle = Idle(self.memory)
         at_once(idle.look(self.groups, self.offsets))
         return list(iter(idle.next, None))
