@@ -163,7 +163,7 @@ class Coordinator:
     # Lookups.
 
     def problem(self, group_id: str, is_member: bool = True) -> ErrorCode:
-        """Return why a group cannot be used now. Only offsets can be kept under an empty id, without `is_member`."""
+        """Return why a group cannot be used now. Offsets may have an empty group id; a group with members may not."""
         if is_member and not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopping:
@@ -413,7 +413,7 @@ class Coordinator:
         return self._cleaning is None and self._making_room is None
 
     def _clean(self, *, with_groups: bool) -> None:
-        """Delete the offsets that have expired or whose topic was deleted; also groups without members and offsets."""
+        """Delete the offsets that have expired or whose topic was deleted; `with_groups`, also groups left empty."""
         self._clean_due = self._clean_due or with_groups
         if self._cleaning is None and not self.is_loading:
             cleaning, self._clean_due = self._clean_all(self._clean_due), None
