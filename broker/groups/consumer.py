@@ -123,9 +123,8 @@ class ConsumerGroup:
         self.memory = GroupMemory(group_id, services.memory, host)
         self._matches = Matches(group_id, services, self.memory)
         self.is_dead = False
-        self._end_code = (
-            ErrorCode.NONE
-        )  # the answer to all requests once the group has ended or the broker stops
+        # The answer to all requests once the group has ended or the broker stops.
+        self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids by instance id
         self._owners = Owners()
         self._topics_read = TopicsRead(services.topic)
@@ -163,7 +162,7 @@ class ConsumerGroup:
             self._is_torn = True
             self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))
 
-    # What the group is.
+    # State and members.
 
     @property
     def state(self) -> GroupState:
@@ -528,9 +527,8 @@ class ConsumerGroup:
             why = "the group has members of the consumer protocol"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         try:
-            return subscription_of(
-                request.protocols[0][1]
-            )  # Consumers send the same topics for each protocol.
+            # Consumers send the same topics for each protocol.
+            return subscription_of(request.protocols[0][1])
         except WireError as error:
             why = f"the metadata is not a subscription: {error}"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why) from None
@@ -737,9 +735,8 @@ class ConsumerGroup:
 
     def _session_expired(self, member: ConsumerMember) -> None:
         if member in self._awaiting_topics or member in self._awaiting_target:
-            self._extend_session(
-                member
-            )  # The member is not late: it waits for the answer to its last heartbeat.
+            # The member is not late: it waits for the answer to its last heartbeat.
+            self._extend_session(member)
         else:
             self._expire(member)
 

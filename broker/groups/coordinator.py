@@ -88,9 +88,8 @@ class Coordinator:
         self.is_stopping = False
         self._loading: Later | None = None
         self._cleaning: Running | None = None
-        self._clean_due: bool | None = (
-            None  # whether another round is due: False for offsets, True for groups too
-        )
+        # Whether another round is due: False for offsets, True for groups too.
+        self._clean_due: bool | None = None
         self._deleting: set[str] = set()  # ids; no member may join or commit
         self.services = Services(
             config, clock, timers, topics, self.memory, self.log, Replies(loop), self._downgrade
