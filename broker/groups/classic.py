@@ -151,20 +151,20 @@ class ClassicGroup:
 
     # Requests.
 
-    async def join(self, asked: Joining) -> JoinGroupResponse:
+    async def join(self, request: Joining) -> JoinGroupResponse:
         """Let a member join or rejoin; return when all members have joined."""
         reply = self._services.replies.new()
-        self._join(asked, reply)
+        self._join(request, reply)
         self._complete_join_if_all_have()
-        del asked
+        del request
         response: JoinGroupResponse = await reply
         return response
 
-    async def join_for(self, asked: Joining) -> JoinGroupResponse:
+    async def join_for(self, request: Joining) -> JoinGroupResponse:
         """Let the static member rejoin whose change to the classic protocol has downgraded the group."""
         reply = self._services.replies.new()
-        self._replace(self._instances[asked.instance_id or ""], asked, reply)
-        del asked
+        self._replace(self._instances[request.instance_id or ""], request, reply)
+        del request
         response: JoinGroupResponse = await reply
         return response
 
@@ -279,23 +279,23 @@ class ClassicGroup:
 
     # Joining.
 
-    def _join(self, asked: Joining, reply: Reply) -> None:
-        member_id = asked.member_id
+    def _join(self, request: Joining, reply: Reply) -> None:
+        member_id = request.member_id
         if not self._has_room_for(member_id):
             self._remove(member_id)
             reply.deliver(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif self.state is DEAD:
             reply.deliver(refused_join(member_id, _GONE))
-        elif code := self._join_problem(asked):
+        elif code := self._join_problem(request):
             reply.deliver(refused_join(member_id, code))
         elif not member_id:
-            self._join_without_id(asked, reply)
-        elif member_id in self._pending and asked.instance_id is None:
-            self._add(member_id, asked, reply)
-        elif code := self._problem(Operation.JOIN, member_id, asked.instance_id):
+            self._join_without_id(request, reply)
+        elif member_id in self._pending and request.instance_id is None:
+            self._add(member_id, request, reply)
+        elif code := self._problem(Operation.JOIN, member_id, request.instance_id):
             reply.deliver(refused_join(member_id, code))
         else:
-            self._rejoin(self.members[member_id], asked, reply)
+            self._rejoin(self.members[member_id], request, reply)
 
     def _has_room_for(self, member_id: str) -> bool:
         """Tell whether a member may join. Members that already wait stay; later ones are refused."""
@@ -304,40 +304,40 @@ class ClassicGroup:
             return (member is not None and member.join is not None) or self._joining < max_size
         return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < max_size
 
-    def _join_problem(self, asked: Joining) -> ErrorCode:
+    def _join_problem(self, request: Joining) -> ErrorCode:
         """Return why a member's protocols do not fit those of the others."""
         if self.state is EMPTY or self.protocol_type is None:
-            is_consistent = bool(asked.protocol_type and asked.protocols)
+            is_consistent = bool(request.protocol_type and request.protocols)
         else:
-            is_consistent = asked.protocol_type == self.protocol_type and any(
-                self._supported[name] == len(self.members) for name, _ in asked.protocols
+            is_consistent = request.protocol_type == self.protocol_type and any(
+                self._supported[name] == len(self.members) for name, _ in request.protocols
             )
         if not is_consistent:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         # Kafka lets it join. The group can then no longer be stored, and every sync of every member fails.
-        return ErrorCode.NONE if metadata_fit(asked, self) else ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE if metadata_fit(request, self) else ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def _join_without_id(self, asked: Joining, reply: Reply) -> None:
-        instance_id = asked.instance_id
+    def _join_without_id(self, request: Joining, reply: Reply) -> None:
+        instance_id = request.instance_id
         if instance_id is not None and instance_id in self._instances:
-            self._replace(self._instances[instance_id], asked, reply)
+            self._replace(self._instances[instance_id], request, reply)
             return
-        member_id = f"{asked.client_id if instance_id is None else instance_id}-{self._services.new_id()}"
-        if instance_id is None and asked.must_know_its_id:
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._services.new_id()}"
+        if instance_id is None and request.must_know_its_id:
             timer = self._services.timers.call_later(
-                asked.session_timeout_ms, partial(self._pending_expired, member_id)
+                request.session_timeout_ms, partial(self._pending_expired, member_id)
             )
-            self._pending[member_id] = timer, asked.client_host
-            self.memory.add(asked.client_host, PENDING_BYTES + text_bytes(member_id))
+            self._pending[member_id] = timer, request.client_host
+            self.memory.add(request.client_host, PENDING_BYTES + text_bytes(member_id))
             reply.deliver(refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED))
         else:
-            self._add(member_id, asked, reply)
+            self._add(member_id, request, reply)
 
-    def _add(self, member_id: str, asked: Joining, reply: Reply) -> None:
-        member = ClassicMember(member_id, asked)
+    def _add(self, member_id: str, request: Joining, reply: Reply) -> None:
+        member = ClassicMember(member_id, request)
         member.is_new = True
         if not self.members:
-            self.protocol_type = asked.protocol_type
+            self.protocol_type = request.protocol_type
         self._remove_pending(member_id)
         self.members[member_id] = member
         self.memory.add(member.client_host, member.size_bytes)
@@ -350,37 +350,37 @@ class ClassicGroup:
         self._extend_session(member, NEW_MEMBER_MS)
         self.rebalance()
 
-    def _rejoin(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
+    def _rejoin(self, member: ClassicMember, request: Joining, reply: Reply) -> None:
         """Let a known member join again; begin a rebalance if its join calls for one."""
         is_leader = member.id == self.leader
-        is_changed = list(member.protocols) != list(asked.protocols)
+        is_changed = list(member.protocols) != list(request.protocols)
         if self.state is PREPARING or is_changed or (self.state is STABLE and is_leader):
             # A leader rejoins a stable group because it wants another assignment, after a change of topics for example.
-            self._update(member, asked, reply)
+            self._update(member, request, reply)
             self.rebalance()
         else:
             reply.deliver(self._joined(member, with_members=is_leader))  # The client has lost the answer.
 
-    def _replace(self, old_id: str, asked: Joining, reply: Reply) -> None:
+    def _replace(self, old_id: str, request: Joining, reply: Reply) -> None:
         """Let a restarted static member take over its former membership, under a new member id (KIP-345)."""
         old_leader = self.leader
         member = self.members.pop(old_id)
         self.memory.add(member.client_host, -member.size_bytes)
         self._refuse_join(member, old_id, ErrorCode.FENCED_INSTANCE_ID)
         member.answer_sync(refused_sync(ErrorCode.FENCED_INSTANCE_ID))
-        assert asked.instance_id is not None
-        member.id = f"{asked.instance_id}-{self._services.new_id()}"
+        assert request.instance_id is not None
+        member.id = f"{request.instance_id}-{self._services.new_id()}"
         self.members[member.id] = member
-        self._instances[asked.instance_id] = member.id
+        self._instances[request.instance_id] = member.id
         self._unsynced.discard(old_id)
         if self.leader == old_id:
             self.leader = member.id
-        member.client_id, member.client_host = asked.client_id, asked.client_host
+        member.client_id, member.client_host = request.client_id, request.client_host
         self.memory.add(member.client_host, member.size_bytes)
-        self._update(member, asked, reply)
+        self._update(member, request, reply)
         self._extend_session(member)
         if self.state is STABLE and chosen_protocol(self, self._supported) == self.protocol:
-            stored = partial(self._replaced, member, old_leader, asked.may_skip_assignment)
+            stored = partial(self._replaced, member, old_leader, request.may_skip_assignment)
             self._store({each.id: each.assignment for each in self}, stored)
         else:
             self.rebalance()
@@ -404,12 +404,12 @@ class ClassicGroup:
             self._answer_join(member, response)
         # Otherwise a rebalance has begun, and its end answers the join.
 
-    def _update(self, member: ClassicMember, asked: Joining, reply: Reply) -> None:
+    def _update(self, member: ClassicMember, request: Joining, reply: Reply) -> None:
         before = member.size_bytes
         self._supported.subtract(name for name, _ in member.protocols)
-        member.protocols = asked.protocols
-        member.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        member.session_timeout_ms = asked.session_timeout_ms
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
         self._supported.update(name for name, _ in member.protocols)
         self.memory.add(member.client_host, member.size_bytes - before)
         self._await_join(member, reply)
@@ -711,5 +711,5 @@ class ClassicGroup:
         self._services.log.store(self.id, changes, stored)
 
 
-def _differ(asked: str | None, known: str | None) -> bool:
-    return asked is not None and known is not None and asked != known
+def _differ(sent: str | None, known: str | None) -> bool:
+    return sent is not None and known is not None and sent != known

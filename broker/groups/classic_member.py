@@ -54,14 +54,14 @@ class ClassicMember:
         "sync",
     )
 
-    def __init__(self, member_id: str, asked: Joining) -> None:
+    def __init__(self, member_id: str, request: Joining) -> None:
         self.id = member_id
-        self.instance_id = asked.instance_id
-        self.client_id = asked.client_id
-        self.client_host = asked.client_host
-        self.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        self.session_timeout_ms = asked.session_timeout_ms
-        self.protocols = asked.protocols
+        self.instance_id = request.instance_id
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.session_timeout_ms = request.session_timeout_ms
+        self.protocols = request.protocols
         self.assignment = b""
         self.is_new = False
         self.join: Reply | None = None
@@ -105,7 +105,7 @@ class ClassicMember:
 
 def restored(stored: MemberMetadata, protocol_type: str, protocol: str | None) -> ClassicMember:
     """Return a member from its stored form."""
-    asked = Joining(
+    request = Joining(
         stored.member_id,
         stored.group_instance_id,
         stored.client_id,
@@ -115,7 +115,7 @@ def restored(stored: MemberMetadata, protocol_type: str, protocol: str | None) -
         protocol_type,
         [(protocol or "", stored.subscription)],
     )
-    member = ClassicMember(stored.member_id, asked)
+    member = ClassicMember(stored.member_id, request)
     member.assignment = stored.assignment
     return member
 
@@ -135,22 +135,23 @@ class HasProtocols(Protocol):
 
 def chosen_protocol(members: Iterable[HasProtocols], supported: Mapping[str, int]) -> str:
     """Return the protocol with the most votes. Each member votes for the first of its protocols that all support."""
-    everybody = list(members)
-    common = {name for name, count in supported.items() if count == len(everybody)}
-    votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
+    all_members = list(members)
+    common = {name for name, count in supported.items() if count == len(all_members)}
+    votes = Counter(next(name for name, _ in member.protocols if name in common) for member in all_members)
     return votes.most_common(1)[0][0]
 
 
-def metadata_fit(asked: Joining, members: Iterable[ClassicMember]) -> bool:
+def metadata_fit(request: Joining, members: Iterable[ClassicMember]) -> bool:
     """Tell whether the metadata of all members, with that of a joining one, can be stored in one record."""
     others = (
         each.protocols
         for each in members
-        if each.id != asked.member_id and (asked.instance_id is None or each.instance_id != asked.instance_id)
+        if each.id != request.member_id
+        and (request.instance_id is None or each.instance_id != request.instance_id)
     )
     longest = (
         max((len(metadata) for _, metadata in protocols), default=0)
-        for protocols in (asked.protocols, *others)
+        for protocols in (request.protocols, *others)
     )
     return sum(longest) <= METADATA_BYTES_MAX
 

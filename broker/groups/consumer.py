@@ -123,9 +123,8 @@ class ConsumerGroup:
         self.memory = GroupMemory(group_id, services.memory, host)
         self._matches = Matches(group_id, services, self.memory)
         self.is_dead = False
-        self._end_code = (
-            ErrorCode.NONE
-        )  # the answer to all requests once the group has ended or the broker stops
+        # The answer to all requests once the group has ended or the broker stops.
+        self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids by instance id
         self._owners = Owners()
         self._topics_read = TopicsRead(services.topic)
@@ -163,7 +162,7 @@ class ConsumerGroup:
             self._is_torn = True
             self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))
 
-    # What the group is.
+    # State and members.
 
     @property
     def state(self) -> GroupState:
@@ -229,7 +228,7 @@ class ConsumerGroup:
         """Let a member join or stay; return its assignment. Raise GroupError."""
         member = self._admit(heartbeat)
         known = None if heartbeat.epoch == 0 or heartbeat.is_full else member.current.assigned
-        owned = member.given_of(heartbeat.owned)
+        owned = member.confirmed(heartbeat.owned)
         self._subscribe(member, heartbeat.subscription(member.subscription))
         self._extend_session(member)
         del heartbeat  # It may be large.
@@ -253,24 +252,24 @@ class ConsumerGroup:
 
     # Requests of members of the classic protocol.
 
-    async def join(self, asked: Joining) -> JoinGroupResponse:
+    async def join(self, request: Joining) -> JoinGroupResponse:
         """Let a classic member join or rejoin; return when its assignment is known."""
         try:
-            said = self._classic_subscription(asked)
-            if not asked.member_id and asked.must_know_its_id and asked.instance_id is None:
+            parsed = self._classic_subscription(request)
+            if not request.member_id and request.must_know_its_id and request.instance_id is None:
                 return refused_join(self._services.new_id(), ErrorCode.MEMBER_ID_REQUIRED)
-            if classic_group := self._downgraded_for(asked, said):
-                response: JoinGroupResponse = await classic_group.join_for(asked)
+            if classic_group := self._downgraded_for(request, parsed):
+                response: JoinGroupResponse = await classic_group.join_for(request)
                 return response
-            member = self._admit_classic(asked)
+            member = self._admit_classic(request)
         except GroupError as error:
-            return refused_join(asked.member_id, error.code)
+            return refused_join(request.member_id, error.code)
         _cancel(member.join_timer)
         member.join_timer = None
-        self._subscribe(member, _subscription(asked, said, member.subscription.rack_id))
+        self._subscribe(member, _subscription(request, parsed, member.subscription.rack_id))
         self._extend_session(member)
-        owned = member.given_of(self._ids_of(said.owned_partitions)) or {}
-        del asked, said  # They may be large.
+        owned = member.confirmed(self._ids_of(parsed.owned_partitions)) or {}
+        del request, parsed  # They may be large.
         try:
             await self._target(member, ErrorCode.REBALANCE_IN_PROGRESS)
             classic = member.subscription.classic
@@ -500,47 +499,48 @@ class ConsumerGroup:
             )
         return self._renamed(member, member_id)
 
-    def _admit_classic(self, asked: Joining) -> ConsumerMember:
+    def _admit_classic(self, request: Joining) -> ConsumerMember:
         """Return the classic member that joins; add it if it is new."""
-        holder = None if asked.instance_id is None else self._instances.get(asked.instance_id)
-        if asked.instance_id is not None and asked.member_id:
-            return self._known(asked.member_id, asked.instance_id)
+        holder = None if request.instance_id is None else self._instances.get(request.instance_id)
+        if request.instance_id is not None and request.member_id:
+            return self._known(request.member_id, request.instance_id)
         if holder is not None:
             return self._renamed(self.members[holder], self._services.new_id())
-        member_id = asked.member_id or self._services.new_id()
+        member_id = request.member_id or self._services.new_id()
         return self.members.get(member_id) or self._added(member_id)
 
-    def _classic_subscription(self, asked: Joining) -> ConsumerProtocolSubscription:
+    def _classic_subscription(self, request: Joining) -> ConsumerProtocolSubscription:
         """Return a classic member's subscription. Raise GroupError if it cannot join."""
         self._check_alive()
-        self._check_room(asked.member_id, asked.instance_id)
-        if is_too_large(asked.protocols):
+        self._check_room(request.member_id, request.instance_id)
+        if is_too_large(request.protocols):
             # Kafka's code for a record that is too large.
             raise GroupError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, "the member's metadata is too large to be stored"
             )
         classics = [each.subscription.classic for each in self if each.subscription.classic is not None]
         known = Counter(name for classic in classics for name, _ in classic.protocols)
-        if not any(known[name] == len(classics) for name, _ in asked.protocols):
+        if not any(known[name] == len(classics) for name, _ in request.protocols):
             why = "the other members have none of these protocols in common"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
-        if asked.protocol_type != CONSUMER:
+        if request.protocol_type != CONSUMER:
             why = "the group has members of the consumer protocol"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why)
         try:
-            return subscription_of(asked.protocols[0][1])  # Consumers send the same topics for each protocol.
+            # Consumers send the same topics for each protocol.
+            return subscription_of(request.protocols[0][1])
         except WireError as error:
             why = f"the metadata is not a subscription: {error}"
             raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, why) from None
 
-    def _downgraded_for(self, asked: Joining, said: ConsumerProtocolSubscription) -> Any:
+    def _downgraded_for(self, request: Joining, parsed: ConsumerProtocolSubscription) -> Any:
         """Return the classic group that replaces this one, if its last consumer member comes back as a classic one."""
-        if asked.instance_id is None or asked.member_id or asked.instance_id not in self._instances:
+        if request.instance_id is None or request.member_id or request.instance_id not in self._instances:
             return None
-        holder = self._instances[asked.instance_id]
+        holder = self._instances[request.instance_id]
         if [each.id for each in self if not each.is_classic] != [holder]:
             return None
-        return self._services.downgrade(self, frozenset(), _subscription(asked, said, None))
+        return self._services.downgrade(self, frozenset(), _subscription(request, parsed, None))
 
     def _added(self, member_id: str) -> ConsumerMember:
         member = self.members[member_id] = ConsumerMember(member_id)
@@ -735,9 +735,8 @@ class ConsumerGroup:
 
     def _session_expired(self, member: ConsumerMember) -> None:
         if member in self._awaiting_topics or member in self._awaiting_target:
-            self._extend_session(
-                member
-            )  # The member is not late: it waits for the answer to its last heartbeat.
+            # The member is not late: it waits for the answer to its last heartbeat.
+            self._extend_session(member)
         else:
             self._expire(member)
 
@@ -899,14 +898,16 @@ def _epoch_problem(member: ConsumerMember | None, epoch: int) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def _subscription(asked: Joining, said: ConsumerProtocolSubscription, rack_id: str | None) -> Subscription:
+def _subscription(
+    request: Joining, parsed: ConsumerProtocolSubscription, rack_id: str | None
+) -> Subscription:
     """Return the subscription of a classic member. `rack_id` is used if it sends none."""
     return Subscription(
-        instance_id=asked.instance_id,
-        rack_id=said.rack_id if said.rack_id is not None else rack_id,
-        client_id=asked.client_id,
-        client_host=asked.client_host,
-        topics=frozenset(said.topics),
-        rebalance_timeout_ms=asked.rebalance_timeout_ms,
-        classic=Classic(asked.session_timeout_ms, tuple(asked.protocols)),
+        instance_id=request.instance_id,
+        rack_id=parsed.rack_id if parsed.rack_id is not None else rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=frozenset(parsed.topics),
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        classic=Classic(request.session_timeout_ms, tuple(request.protocols)),
     )

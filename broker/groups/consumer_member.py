@@ -197,7 +197,7 @@ class ConsumerMember:
                 "its partitions and rejoin.",
             )
 
-    def given_of(self, owned: Owned) -> dict[bytes, frozenset[int]] | None:
+    def confirmed(self, owned: Owned) -> dict[bytes, frozenset[int]] | None:
         """Return the reported partitions that the member has. A report may name any number of others."""
         if owned is None:
             return None

@@ -88,9 +88,8 @@ class Coordinator:
         self.is_stopping = False
         self._loading: Later | None = None
         self._cleaning: Running | None = None
-        self._clean_due: bool | None = (
-            None  # whether another round is due: False for offsets, True for groups too
-        )
+        # Whether another round is due: False for offsets, True for groups too.
+        self._clean_due: bool | None = None
         self._deleting: set[str] = set()  # ids; no member may join or commit
         self.services = Services(
             config, clock, timers, topics, self.memory, self.log, Replies(loop), self._downgrade
@@ -163,7 +162,7 @@ class Coordinator:
     # Lookups.
 
     def problem(self, group_id: str, is_member: bool = True) -> ErrorCode:
-        """Return why a group cannot be used now. Only offsets can be kept under an empty id, without `is_member`."""
+        """Return why a group cannot be used now. Offsets may have an empty group id; a group with members may not."""
         if is_member and not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopping:
@@ -413,7 +412,7 @@ class Coordinator:
         return self._cleaning is None and self._making_room is None
 
     def _clean(self, *, with_groups: bool) -> None:
-        """Delete the offsets that have expired or whose topic was deleted; also groups without members and offsets."""
+        """Delete the offsets that have expired or whose topic was deleted; `with_groups`, also groups left empty."""
         self._clean_due = self._clean_due or with_groups
         if self._cleaning is None and not self.is_loading:
             cleaning, self._clean_due = self._clean_all(self._clean_due), None
@@ -504,17 +503,17 @@ class Coordinator:
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
             return True
-        gone = offsets.forgettable(topic, self._expiry(group, topic))
+        expired = offsets.expired(topic, self._expiry(group, topic))
         most = removed_at_once(group_id)
-        for first in range(0, len(gone), most):
+        for first in range(0, len(expired), most):
             group = self.groups.get(group_id)
             if group is None or self.offsets.get(group_id) is not offsets:
                 return True  # All offsets of the group were deleted in between.
             expiry = self._expiry(group, topic)  # A member that reads the topic may have joined in between.
             some = [
                 (topic, partition)
-                for partition, committed in gone[first : first + most]
-                if offsets.get(topic, partition) is committed and committed.is_forgettable(expiry)
+                for partition, committed in expired[first : first + most]
+                if offsets.get(topic, partition) is committed and committed.is_expired(expiry)
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False

@@ -80,11 +80,11 @@ def upgraded(classic: ClassicGroup, joining: Heartbeat, services: Services) -> C
 
 def _members_of(classic: ClassicGroup, services: Services) -> list[tuple[str, Subscription, Assignment]]:
     """Return all members. Raise GroupError if one is malformed, and remember which."""
-    unfit, everybody = classic.unfit_hash, classic.members.values()
-    if unfit is not None and any(_metadata_hash(classic, member) == unfit for member in everybody):
+    unfit, all_members = classic.unfit_hash, classic.members.values()
+    if unfit is not None and any(_metadata_hash(classic, member) == unfit for member in all_members):
         raise no_upgrade(classic.id, MALFORMED)
     members = []
-    for member in everybody:
+    for member in all_members:
         try:
             members.append(_member_of(member, classic.protocol, services))
         except WireError as error:
@@ -102,7 +102,7 @@ def _metadata_hash(classic: ClassicGroup, member: ClassicMember) -> int:
 def _member_of(
     member: ClassicMember, protocol: str | None, services: Services
 ) -> tuple[str, Subscription, Assignment]:
-    said = subscription_of(member.metadata(protocol) or member.protocols[0][1])
+    parsed = subscription_of(member.metadata(protocol) or member.protocols[0][1])
     assigned: dict[bytes, frozenset[int]] = {}
     if member.assignment:
         assignment = assignment_of(member.assignment)
@@ -111,10 +111,10 @@ def _member_of(
         assigned = owned_of(_there(assignment.assigned_partitions, services))
     subscription = Subscription(
         instance_id=member.instance_id,
-        rack_id=said.rack_id,
+        rack_id=parsed.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        topics=frozenset(said.topics),
+        topics=frozenset(parsed.topics),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=Classic(member.session_timeout_ms, tuple(member.protocols)),
     )
@@ -141,24 +141,24 @@ def downgraded(
     """
     staying = []
     for member in group:
-        said = member.subscription
-        if coming_back is not None and said.instance_id == coming_back.instance_id:
-            said = coming_back
-        if member.id not in leaving and said.classic is not None:
-            staying.append((member, said, said.classic))
+        subscription = member.subscription
+        if coming_back is not None and subscription.instance_id == coming_back.instance_id:
+            subscription = coming_back
+        if member.id not in leaving and subscription.classic is not None:
+            staying.append((member, subscription, subscription.classic))
     # Counts the returning member as well: the group is made for it and must not refuse it.
     known = Counter(name for _, _, classic in staying for name, _ in classic.protocols)
     protocol = chosen_protocol([classic for _, _, classic in staying], known)
     members = []
-    for member, said, classic in staying:
-        metadata = dict(classic.protocols)[protocol] or written_subscription(sorted(said.topics))
+    for member, subscription, classic in staying:
+        metadata = dict(classic.protocols)[protocol] or written_subscription(sorted(subscription.topics))
         members.append(
             MemberMetadata(
                 member_id=member.id,
-                group_instance_id=said.instance_id,
-                client_id=said.client_id,
-                client_host=said.client_host,
-                rebalance_timeout=said.rebalance_timeout_ms,
+                group_instance_id=subscription.instance_id,
+                client_id=subscription.client_id,
+                client_host=subscription.client_host,
+                rebalance_timeout=subscription.rebalance_timeout_ms,
                 session_timeout=classic.session_timeout_ms,
                 subscription=metadata,
                 assignment=written_assignment(group.names_of(member.target), metadata),

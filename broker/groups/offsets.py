@@ -41,17 +41,14 @@ class Committed(NamedTuple):
         """Tell whether the offset belongs to the topic with this id. None is no topic."""
         return topic_id is not None and self.topic_id in (topic_id, ZERO_UUID)
 
-    def is_expired(self, now_ms: int, unused_since_ms: int | None, retention_ms: int) -> bool:
-        """Tell whether the offset has expired (KIP-211). `unused_since_ms` is None if it is in use."""
+    def is_expired(self, expiry: "Expiry") -> bool:
+        """Tell whether the offset has expired (KIP-211), or its topic was deleted."""
+        if not self.is_of(expiry.topic_id):
+            return True
         if self.expire_ms != NEVER:
-            return now_ms >= self.expire_ms
-        return unused_since_ms is not None and now_ms - unused_since_ms >= retention_ms
-
-    def is_forgettable(self, expiry: "Expiry") -> bool:
-        """Tell whether the offset has expired, or its topic was deleted."""
+            return expiry.now_ms >= self.expire_ms
         since_ms = None if expiry.unused_since_ms is None else expiry.unused_since_ms(self.commit_ms)
-        is_expired = self.is_expired(expiry.now_ms, since_ms, expiry.retention_ms)
-        return not self.is_of(expiry.topic_id) or is_expired
+        return since_ms is not None and expiry.now_ms - since_ms >= expiry.retention_ms
 
     def stored(self) -> OffsetCommitValue:
         """Return the value of its record."""
@@ -84,16 +81,16 @@ class Expiry(NamedTuple):
 
 def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: bytes | None) -> Committed:
     """Return an offset from its record. `topic_id` is used if the record has none."""
-    beside = dict(headers)
-    said = beside.get(TOPIC_ID) or value.topic_id
+    by_name = dict(headers)
+    stored_id = by_name.get(TOPIC_ID) or value.topic_id
     return Committed(
         value.offset,
         value.leader_epoch,
         value.metadata,
         value.commit_timestamp,
         value.expire_timestamp,
-        said if said != ZERO_UUID or topic_id is None else topic_id,
-        (beside.get(ADDRESS) or b"").decode(errors="replace"),
+        stored_id if stored_id != ZERO_UUID or topic_id is None else topic_id,
+        (by_name.get(ADDRESS) or b"").decode(errors="replace"),
     )
 
 
@@ -133,7 +130,7 @@ class GroupOffsets:
             for partition, committed in partitions.items():
                 yield topic, partition, committed
 
-    def forgettable(self, topic: str, expiry: Expiry) -> list[tuple[int, Committed]]:
-        """Return the offsets in a topic that are `is_forgettable`, by partition."""
+    def expired(self, topic: str, expiry: Expiry) -> list[tuple[int, Committed]]:
+        """Return the expired offsets in a topic, with their partitions."""
         found = self.topics.get(topic, {}).items()
-        return [each for each in found if each[1].is_forgettable(expiry)]
+        return [each for each in found if each[1].is_expired(expiry)]

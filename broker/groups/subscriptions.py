@@ -38,9 +38,8 @@ class TopicsRead:
     def __init__(self, topic: Callable[[str], Found | None]) -> None:
         """Start without members. `topic` looks a topic up by name."""
         self._topic = topic
-        self._sets: Counter[frozenset[str]] = (
-            Counter()
-        )  # the number of members or expressions with each set of names
+        # The number of members or expressions with each set of names.
+        self._sets: Counter[frozenset[str]] = Counter()
         self._names: Counter[str] = Counter()  # the number of these sets with each name
         self._ids: dict[frozenset[str], frozenset[bytes]] = {}  # the ids of the existing topics in a set
         self._matched: dict[str, frozenset[str]] = {}  # topics by regular expression

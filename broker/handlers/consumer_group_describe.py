@@ -82,19 +82,19 @@ async def _describe(session: Session, group: ConsumerGroup) -> DescribedGroup:
 
 
 def _member(topics: Topics, member: ConsumerMember) -> messages.Member:
-    said = member.subscription
+    subscription = member.subscription
     return messages.Member(
         member_id=member.id,
-        instance_id=said.instance_id,
-        rack_id=said.rack_id,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
         member_epoch=member.current.epoch,
-        client_id=said.client_id,
-        client_host=said.client_host,
-        subscribed_topic_names=sorted(said.topics),
-        subscribed_topic_regex=said.regex or None,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topics),
+        subscribed_topic_regex=subscription.regex or None,
         assignment=_assignment(topics, member.current.assigned),
         target_assignment=_assignment(topics, member.target),
-        member_type=CONSUMER if said.classic is None else CLASSIC,
+        member_type=CONSUMER if subscription.classic is None else CLASSIC,
     )
 
 

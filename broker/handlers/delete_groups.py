@@ -27,16 +27,15 @@ async def handle(session: Session, request: DeleteGroupsRequest, _version: int) 
         await loop()
         code = groups.problem(group_id, is_member=False)
         group = groups.group(group_id)
-        if not code and group is None:
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        elif not code and group is not None:
-            code = group.deletion_problem(Operation.DELETE)
-            if not code:
-                deleted = await groups.delete(group)
-                if isinstance(deleted, Partition):
-                    partitions.add(deleted)
-                else:
-                    code = deleted
+        if not code:
+            missing = ErrorCode.GROUP_ID_NOT_FOUND
+            code = missing if group is None else group.deletion_problem(Operation.DELETE)
+        if group is not None and not code:
+            deleted = await groups.delete(group)
+            if isinstance(deleted, Partition):
+                partitions.add(deleted)
+            else:
+                code = deleted
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     if not await groups.are_on_disk(partitions, ANSWER_BYTES * len(results)):
         for result in results:

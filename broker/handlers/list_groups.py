@@ -8,13 +8,11 @@ from tidelog.broker.session import Session
 from tidelog.broker.work import loop
 from tidelog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-ANY_GROUP = "-"  # a valid group id, to check the state of the coordinator
-
 
 async def handle(session: Session, request: ListGroupsRequest, _version: int) -> ListGroupsResponse:
     """List groups."""
     groups = session.broker.groups
-    if code := groups.problem(ANY_GROUP):
+    if code := groups.problem("", is_member=False):
         return ListGroupsResponse(error_code=code, groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}

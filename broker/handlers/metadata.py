@@ -13,16 +13,14 @@ with an unknown id is empty; in Kafka it is null. At a null name the Java consum
 metadata again, so a consumer with a SubscriptionPattern would stop when a topic that it reads is deleted.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide, name_problem
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, SHORT, Coro, Stopping, maybe_await, reader, step
+from tidelog.broker.work import LONG, SHORT, Coro, Stopping, reader, step
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -54,39 +52,38 @@ def handle(
     session: Session, request: MetadataRequest, version: int
 ) -> MetadataResponse | Coro[MetadataResponse]:
     """Describe the broker and the requested topics; create missing ones if that is allowed."""
-    new = _new_names(session.broker, request, version)
-    if new:
-        return _create_and_answer(session, request, version, new)
-    return _answer_at_once_or_elsewhere(session, request, version, {})
+    broker = session.broker
+    new = _new_names(broker, request, version)
+    if new or _size(broker, request) > MOST_AT_ONCE:
+        return _respond(session, request, version, new)
+    return _answer(session, request, version, {}, broker.topics.all())
 
 
-async def _create_and_answer(
+async def _respond(
     session: Session, request: MetadataRequest, version: int, new: list[str]
 ) -> MetadataResponse:
-    maintenance, queued = session.broker.maintenance, session.broker.queued_topics
-    # Topics that do not fit into the queue are not created. The client retries.
-    count = max(min(len(new), queued.room_bytes(session) // NAME_BYTES), 0)
-    failures = dict.fromkeys(new[count:], ErrorCode.LEADER_NOT_AVAILABLE)
-    if count:
-        held = queued.hold(session, count * NAME_BYTES)
-        task = _create(session.broker, new[:count], failures)
-        await maintenance.submit(task, owner=session, held=held, can_wait=True)
-    return await maybe_await(_answer_at_once_or_elsewhere(session, request, version, failures))
-
-
-def _answer_at_once_or_elsewhere(
-    session: Session, request: MetadataRequest, version: int, failures: Failures
-) -> MetadataResponse | Coro[MetadataResponse]:
+    """Create topics, then answer, on a reader thread if the answer is large."""
+    broker = session.broker
+    failures = await _create(session, new) if new else {}
     # Copied here: the set of topics belongs to the event loop.
-    answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
-    size = _size(session.broker, request)
-    return answer() if size <= MOST_AT_ONCE else _answer_elsewhere(answer, size)
+    every_topic = broker.topics.all()
+    size = _size(broker, request)
+    if size > MOST_AT_ONCE:
+        with suppress(Stopping):
+            await reader(LONG if size > MOST_BRIEF else SHORT)
+    return _answer(session, request, version, failures, every_topic)
 
 
-async def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -> MetadataResponse:
-    with suppress(Stopping):
-        await reader(LONG if size > MOST_BRIEF else SHORT)
-    return answer()
+async def _create(session: Session, names: list[str]) -> Failures:
+    """Create topics on the maintenance thread, as many as fit into its queue; the client retries for the others."""
+    broker = session.broker
+    count = max(min(len(names), broker.queued_topics.room_bytes(session) // NAME_BYTES), 0)
+    failures = dict.fromkeys(names[count:], ErrorCode.LEADER_NOT_AVAILABLE)
+    if count:
+        held = broker.queued_topics.hold(session, count * NAME_BYTES)
+        task = _create_all(broker, names[:count])
+        failures |= await broker.maintenance.submit(task, owner=session, held=held, can_wait=True)
+    return failures
 
 
 def _size(broker: Broker, request: MetadataRequest) -> int:
@@ -113,7 +110,8 @@ def _new_names(broker: Broker, request: MetadataRequest, version: int) -> list[s
     return [name for name in may_be if name not in by_name]
 
 
-async def _create(broker: Broker, names: list[str], failures: Failures) -> Failures:
+async def _create_all(broker: Broker, names: list[str]) -> Failures:
+    failures = Failures()
     for name in names:
         try:
             await step()

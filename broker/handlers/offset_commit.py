@@ -40,7 +40,7 @@ async def handle(session: Session, request: OffsetCommitRequest, version: int) -
     code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
         return await _refuse(request, code)
-    await session.broker.groups.create_log(session)
+    await groups.create_log(session)
     return await _Commit(session, request, version).store()
 
 

@@ -155,13 +155,13 @@ def test_static_members_are_started_anew_without_a_rebalance(
         members.wait_for_shares()
         members.wait_for(produce())
         had, before = two.assigned, described(broker, group)[1]
-        changes = [line for line in one.said if line.startswith("A")]
+        changes = [line for line in one.output if line.startswith("A")]
         members.kill(two)
         (again,) = members.join("confluent-kafka", instance="two")
         members.wait_for_shares()
         members.wait_for(produce())
         assert again.assigned == had
-        assert [line for line in one.said if line.startswith("A")] == changes
+        assert [line for line in one.output if line.startswith("A")] == changes
         assert len(before & described(broker, group)[1]) == 1
 
 

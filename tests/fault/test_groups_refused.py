@@ -1,4 +1,4 @@
-"""Groups on a disk that is full or fails: what is answered is on disk, and nothing is told that was refused."""
+"""Groups on a full or failing disk: acknowledged changes are on disk, and refused ones are not visible."""
 
 import asyncio
 import errno
@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.test_consumer_group_handlers import Member, classic
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.group_member import GroupMember
+from tests.support.group_member import ConsumerGroupMember, GroupMember, consumer_member, subscribed_member
 from tests.support.served import Client, Serve, Served, until
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Changes, Stored, WriteBehind
@@ -27,7 +26,7 @@ NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 
 
 class Flushes:
-    """Has flushes wait until they are to fail."""
+    """Flushes that wait until the test lets them fail."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         self.waits = threading.Event()
@@ -44,7 +43,7 @@ class Flushes:
 
 
 async def restarted(served: Served, serve: Serve) -> Served:
-    """Stop a broker, start another, and wait until that has read its groups."""
+    """Restart a broker and wait until it has loaded its groups."""
     await served.stop()
     served = await serve()
     await until(lambda: not served.broker.groups.is_loading)
@@ -59,7 +58,7 @@ async def delete_offset(client: Client) -> int:
 
 
 async def test_commits_whose_flush_failed_are_told_to_nobody(serve: Serve, disk: FaultyDisk) -> None:
-    """Neither those that came one upon another, nor a group that was made for one."""
+    """Neither commits that replaced each other, nor the group created for one."""
     served = await serve()
     one, other, new = [GroupMember(await served.connect(), group) for group in ("g", "g", "new")]
     await one.client.make_topic("t", 2)
@@ -119,22 +118,22 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
     serve: Serve, disk: FaultyDisk, kind: str
 ) -> None:
     served = await serve()
-    one: GroupMember | Member = GroupMember(await served.connect())
+    one: GroupMember | ConsumerGroupMember = GroupMember(await served.connect())
     if kind == "consumer":
-        one = Member(await served.connect(), "m", "g")
+        one = await consumer_member(served)
     reader = GroupMember(await served.connect())
     await one.client.make_topic("t", 1)
 
-    async def come(member: GroupMember | Member) -> int:
-        if isinstance(member, Member):
+    async def come(member: GroupMember | ConsumerGroupMember) -> int:
+        if isinstance(member, ConsumerGroupMember):
             return (await member.heartbeat()).error_code  # type: ignore[no-any-return]
         joined = await member.join()
         return joined.error_code or (await member.sync(3, **{member.id: b"all"})).error_code  # type: ignore[no-any-return]
 
     async def commit(offset: int) -> int:
         writer = GroupMember(one.client)
-        writer.id = one.member_id if isinstance(one, Member) else one.id
-        writer.generation = one.epoch if isinstance(one, Member) else one.generation
+        writer.id = one.member_id if isinstance(one, ConsumerGroupMember) else one.id
+        writer.generation = one.epoch if isinstance(one, ConsumerGroupMember) else one.generation
         return (await writer.commit("t", offset, version=9))[0]
 
     assert await come(one) == NONE
@@ -143,9 +142,9 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
     for _ in range(2):
         assert await commit(6) == REFUSED
         assert await reader.offsets() == {("t", 0): 5}
-    late: GroupMember | Member = GroupMember(await served.connect())
+    late: GroupMember | ConsumerGroupMember = GroupMember(await served.connect())
     if kind == "consumer":
-        late = Member(await served.connect(), "late", "g")
+        late = await consumer_member(served, "late")
         # That it has come is not on disk, so it is not told so, however often it asks.
         assert [await come(late), await come(late)] == [REFUSED] * 2
     else:
@@ -160,7 +159,7 @@ async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_h
     assert await GroupMember(one.client).offsets() == {("t", 0): 7}
     assert await commit(8) == NONE
     for each in (one, late) if kind == "consumer" else (one,):
-        if isinstance(each, Member):
+        if isinstance(each, ConsumerGroupMember):
             code = (await each.heartbeat()).error_code
         else:
             code = await each.heartbeat()
@@ -171,7 +170,7 @@ async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does
     serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
-    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -191,7 +190,7 @@ async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_th
     serve: Serve, disk: FaultyDisk
 ) -> None:
     served = await serve()
-    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -211,7 +210,7 @@ async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_th
 
 
 class Disk:
-    """Takes what is to be stored, and says what came of it when the test does."""
+    """Takes writes and answers them when the test says so."""
 
     def __init__(self) -> None:
         self.stored: Changes = {}
@@ -284,9 +283,9 @@ def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
 async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
     serve: Serve, disk: FaultyDisk
 ) -> None:
-    """The last member of the newer protocol: a classic group takes the place of this one."""
+    """The last consumer member leaves, and a classic group replaces this one."""
     served = await serve()
-    old, new = await classic(served), Member(await served.connect(), "m", "g")
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()

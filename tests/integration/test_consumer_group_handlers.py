@@ -1,4 +1,4 @@
-"""The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
+"""The consumer group APIs in every version: answers, refusals, and groups after a restart."""
 
 import asyncio
 import socket
@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_group_handlers import delete_topic, fail_flushes
-from tests.support.group_member import GroupMember
+from tests.support.group_member import (
+    ConsumerGroupMember,
+    GroupMember,
+    consumer_member,
+    delete_topic,
+    fail_flushes,
+    subscribed_member,
+)
 from tests.support.served import Client, Serve, Served, until, versions
 from tidelog.broker.broker import Broker
 from tidelog.broker.groups import log as log_module
@@ -27,7 +33,6 @@ from tidelog.protocol.messages.consumer_group_describe import (
 )
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     CONSUMER_GROUP_HEARTBEAT,
-    ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
 from tidelog.protocol.messages.create_partitions import (
@@ -50,42 +55,10 @@ NONE = ErrorCode.NONE
 REFUSED = ErrorCode.INVALID_REQUEST
 
 
-class Member:
-    """One that sends heartbeats over a connection of its own."""
-
-    def __init__(self, client: Client, member_id: str = "m", group: str = "g") -> None:
-        self.client, self.member_id, self.group = client, member_id, group
-        self.epoch = 0
-        self.owned: list[TopicPartitions] = []
-
-    async def heartbeat(self, version: int = 1, **said: Any) -> Any:
-        full = {
-            "rebalance_timeout_ms": 60_000,
-            "subscribed_topic_names": ["t"],
-            "topic_partitions": self.owned,
-        }
-        fields = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **full}
-        request = ConsumerGroupHeartbeatRequest(**{**fields, **said})
-        response = await self.client.ask(CONSUMER_GROUP_HEARTBEAT, version, request)
-        if response.error_code == NONE:
-            self.epoch = response.member_epoch
-            if response.assignment is not None:
-                self.owned = response.assignment.topic_partitions
-        return response
-
-    @property
-    def partitions(self) -> list[int]:
-        return sorted(index for topic in self.owned for index in topic.partitions)
-
-
-async def member(served: Served, member_id: str = "m", group: str = "g") -> Member:
-    return Member(await served.connect(), member_id, group)
-
-
 @pytest.fixture
-async def one(served: Served) -> Member:
-    """The member `m` of its group `g`, which has not joined yet."""
-    return await member(served)
+async def one(served: Served) -> ConsumerGroupMember:
+    """The member `m` of the group `g`, which has not joined yet."""
+    return await consumer_member(served)
 
 
 async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
@@ -101,7 +74,7 @@ async def kinds(client: Client) -> dict[str, tuple[str, str]]:
 
 
 @versions(CONSUMER_GROUP_HEARTBEAT)
-async def test_consumer_group_heartbeat(broker: Broker, one: Member, version: int) -> None:
+async def test_consumer_group_heartbeat(broker: Broker, one: ConsumerGroupMember, version: int) -> None:
     await one.client.make_topic("t", 3)
     one.member_id = one.member_id if version else ""
     joined = await one.heartbeat(version)
@@ -120,7 +93,7 @@ async def test_consumer_group_heartbeat(broker: Broker, one: Member, version: in
 
 @versions(CONSUMER_GROUP_DESCRIBE)
 async def test_consumer_group_describe(served: Served, version: int) -> None:
-    one, other = await member(served, "m1"), await member(served, "m2")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2")
     await one.client.make_topic("t", 3)
     await one.heartbeat(rack_id="r", server_assignor="range")
     await other.heartbeat(instance_id="i")
@@ -143,7 +116,7 @@ async def test_consumer_group_describe(served: Served, version: int) -> None:
     assert (await describe(one.client, "", version)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_who_is_a_member_says_which_one(one: Member) -> None:
+async def test_who_is_a_member_says_which_one(one: ConsumerGroupMember) -> None:
     one.epoch, one.member_id = 1, ""
     assert (await one.heartbeat(0)).error_code == REFUSED
 
@@ -153,7 +126,7 @@ async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
     served: Served, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     seen: list[bytes] = []
-    one, other = await member(served, "m1"), await member(served, "m2")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2")
     await one.heartbeat()
 
     def owned_of(topic_partitions: Any) -> dict[bytes, frozenset[int]]:
@@ -170,7 +143,7 @@ async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
 
 @pytest.mark.parametrize("count", [1, 2000])
 async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answered_on_the_loop(
-    one: Member, monkeypatch: pytest.MonkeyPatch, count: int
+    one: ConsumerGroupMember, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     await one.heartbeat()
     owned_of, heartbeat_of = consumer_group_heartbeat.owned_of, ConsumerGroup.consumer_heartbeat
@@ -192,7 +165,7 @@ async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answer
 
 
 async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(served: Served) -> None:
-    one, other = await member(served, "m1"), await member(served, "m2")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2")
     await one.client.make_topic("t", 4)
     for each in (one, other, one):
         await each.heartbeat()
@@ -206,7 +179,7 @@ async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(se
 
 async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served)
+    one = await consumer_member(served)
     codes = []
     for number in range(12):
         one.group, one.epoch = f"{number:030000}", 0
@@ -237,7 +210,7 @@ async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     ],
 )
 async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
-    broker: Broker, one: Member, said: dict[str, Any], code: ErrorCode
+    broker: Broker, one: ConsumerGroupMember, said: dict[str, Any], code: ErrorCode
 ) -> None:
     refused = await one.heartbeat(**said)
     assert refused.error_code == code
@@ -248,13 +221,13 @@ async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
 
 async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served)
+    one = await consumer_member(served)
     assert (await one.heartbeat()).error_code == NONE
     many = [f"topic-{number}" for number in range(6000)]
     code, count = NONE, 0
     while code == NONE:
         count += 1
-        other = await member(served, f"x{count}")
+        other = await consumer_member(served, f"x{count}")
         code = (await other.heartbeat(subscribed_topic_names=many)).error_code
     assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert count == 2
@@ -274,7 +247,7 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
 
     monkeypatch.setattr(topic_patterns, "matches", looked_at)
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, other = await member(served, "m1"), await member(served, "m2", "other")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2", "other")
     for name in ("a1", "a2", "a3"):
         await one.client.make_topic(name, 1)
     said: dict[str, Any] = {"subscribed_topic_names": []}
@@ -289,7 +262,7 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
 
 
 async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_members_know(
-    served: Served, one: Member, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: ConsumerGroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await one.heartbeat()).error_code == NONE
 
@@ -297,11 +270,11 @@ async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_
         raise BatchTooLarge("the test says so")
 
     monkeypatch.setattr(log_module, "build_batch", append)
-    other = await member(served, "m2")
+    other = await consumer_member(served, "m2")
     assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Member) -> None:
+async def test_regular_expressions_are_matched_away_from_the_event_loop(one: ConsumerGroupMember) -> None:
     for name in ("ab", "abc", "b"):
         await one.client.make_topic(name, 1)
     await one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="a[bc]+")
@@ -314,7 +287,7 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(one: Mem
 
 
 async def test_topics_that_come_and_go_are_matched_as_they_are(served: Served) -> None:
-    first, second, third = [await member(served, group=group) for group in "abc"]
+    first, second, third = [await consumer_member(served, group=group) for group in "abc"]
     said: dict[str, Any] = {"subscribed_topic_names": [], "subscribed_topic_regex": "t.*"}
     await first.client.make_topic("t1", 1)
     await first.heartbeat(**said)
@@ -341,7 +314,7 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
     monkeypatch.setattr(topic_patterns, "matches", slowly)
     monkeypatch.setattr(services, "AT_ONCE", 0)
     served = await serve()
-    slow, other = await member(served, group="slow"), await member(served, group="other")
+    slow, other = await consumer_member(served, group="slow"), await consumer_member(served, group="other")
     await other.client.make_topic("t", 2)
     said: dict[str, Any] = {"subscribed_topic_names": []}
     waiting = asyncio.create_task(slow.heartbeat(**said, subscribed_topic_regex="slow"))
@@ -356,7 +329,7 @@ async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_
 
 
 async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topics_are_matched(
-    served: Served, one: Member, monkeypatch: pytest.MonkeyPatch
+    served: Served, one: ConsumerGroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     match, gate = topic_patterns.matches, threading.Event()
 
@@ -381,7 +354,9 @@ async def test_a_heartbeat_is_carried_out_though_its_client_is_reset_while_topic
     await asyncio.wait_for(until(lambda: group.members["m"].current.epoch == group.epoch > 0), 10)
 
 
-async def test_topics_that_are_made_deleted_and_made_again_are_followed(broker: Broker, one: Member) -> None:
+async def test_topics_that_are_made_deleted_and_made_again_are_followed(
+    broker: Broker, one: ConsumerGroupMember
+) -> None:
     await one.heartbeat()
     assert one.owned == []
     for partitions in (2, 1):
@@ -395,7 +370,7 @@ async def test_topics_that_are_made_deleted_and_made_again_are_followed(broker: 
         assert one.owned == []
 
 
-async def test_partitions_that_are_added_are_read(one: Member) -> None:
+async def test_partitions_that_are_added_are_read(one: ConsumerGroupMember) -> None:
     await one.client.make_topic("t", 2)
     await one.heartbeat()
     topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
@@ -406,7 +381,7 @@ async def test_partitions_that_are_added_are_read(one: Member) -> None:
 
 
 async def test_groups_go_on_in_their_epoch_after_a_restart(served: Served, serve: Serve) -> None:
-    one, other = await member(served, "m1"), await member(served, "m2")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2")
     await one.client.make_topic("t", 4)
     await one.client.make_topic("other", 1)
     await one.heartbeat()
@@ -431,7 +406,7 @@ async def test_groups_go_on_in_their_epoch_after_a_restart(served: Served, serve
 async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served) -> None:
     clock = served.broker.clock
     clock.hold()
-    one, other = await member(served, "m1"), await member(served, "m2")
+    one, other = await consumer_member(served, "m1"), await consumer_member(served, "m2")
     await one.client.make_topic("t", 4)
     for each in (one, other, one, one, other):
         await each.heartbeat()
@@ -445,7 +420,7 @@ async def test_members_that_are_silent_are_taken_out_by_the_clock(served: Served
     assert one.partitions == [0, 1, 2, 3]
 
 
-async def test_offsets_are_committed_and_told_in_the_members_epoch(one: Member) -> None:
+async def test_offsets_are_committed_and_told_in_the_members_epoch(one: ConsumerGroupMember) -> None:
     await one.client.make_topic("t", 1)
     await one.heartbeat()
     committer = GroupMember(one.client)
@@ -469,7 +444,7 @@ async def test_offsets_are_committed_and_told_in_the_members_epoch(one: Member) 
 
 
 async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_classic_one(
-    serve: Serve, served: Served, one: Member
+    serve: Serve, served: Served, one: ConsumerGroupMember
 ) -> None:
     await one.client.make_topic("t", 1)
     await one.heartbeat()
@@ -492,16 +467,10 @@ async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_
     assert await kinds(client) == {}
 
 
-async def classic(served: Served, group: str = "g") -> GroupMember:
-    found = GroupMember(await served.connect(), group)
-    found.protocols = [("range", written_subscription(["t"]))]
-    return found
-
-
 async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     served: Served, serve: Serve
 ) -> None:
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -530,13 +499,13 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
 
 
 def large(count: int) -> list[tuple[str, bytes]]:
-    """Protocols that take so many times 100 KiB, of which none is chosen."""
+    """Return `count` protocols of 100 KiB each, none of which is chosen."""
     return [(f"p{number}", bytes(100 << 10)) for number in range(count)]
 
 
 async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(served: Served, serve: Serve) -> None:
-    old, other = await classic(served), await classic(served)
-    new = await member(served)
+    old, other = await subscribed_member(served), await subscribed_member(served)
+    new = await consumer_member(served)
     await new.client.make_topic("t", 4)
     old.protocols += large(6)
     other.protocols += large(6)
@@ -568,7 +537,7 @@ async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(served: Serv
 async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
     served: Served, option: str, value: str, size_bytes: int
 ) -> None:
-    await (await member(served)).heartbeat()
+    await (await consumer_member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     log.update_config(log.config.override({option: value}))
@@ -584,7 +553,7 @@ async def test_where_there_is_no_topic_of_groups_yet_nothing_is_written(serve: S
 
 
 async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(served: Served) -> None:
-    await (await member(served)).heartbeat()
+    await (await consumer_member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
@@ -594,8 +563,8 @@ async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(ser
 
 
 async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(served: Served) -> None:
-    old, liar = await classic(served), await classic(served)
-    new = await member(served)
+    old, liar = await subscribed_member(served), await subscribed_member(served)
+    new = await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -613,8 +582,8 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
 async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
     served: Served, is_by_topics: bool
 ) -> None:
-    """The topics are in its subscription, and stored once more beside it."""
-    old, new = await classic(served), await member(served)
+    """The topics are stored twice: within the subscription, and on their own."""
+    old, new = await subscribed_member(served), await consumer_member(served)
     if is_by_topics:
         old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
         assert len(old.protocols[0][1]) < 600_000
@@ -629,8 +598,8 @@ async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_a
 async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stays_classic(
     served: Served,
 ) -> None:
-    small, large_one = await classic(served), await classic(served)
-    new = await member(served)
+    small, large_one = await subscribed_member(served), await subscribed_member(served)
+    new = await consumer_member(served)
     large_one.protocols += large(11)
     await small.join()
     joining = asyncio.create_task(large_one.join())
@@ -644,7 +613,7 @@ async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stay
 
 
 async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(served: Served) -> None:
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -653,13 +622,13 @@ async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_a
     old.protocols += large(11)
     assert (await old.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert (await new.heartbeat()).error_code == NONE
-    assert (await (await member(served, "m2")).heartbeat()).error_code == NONE
+    assert (await (await consumer_member(served, "m2")).heartbeat()).error_code == NONE
 
 
 async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_not_at_all(
     served: Served,
 ) -> None:
-    await (await member(served)).heartbeat()
+    await (await consumer_member(served)).heartbeat()
     group_log = served.broker.groups.log
     log = group_log.partition("g").log
     end, codes = log.log_end_offset, list[ErrorCode]()
@@ -673,7 +642,7 @@ async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_
     serve: Serve,
 ) -> None:
     served = await serve(group_max_size="1")
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await old.join()
     await old.sync()
     await new.heartbeat()
@@ -687,8 +656,8 @@ async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_
 
 
 async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(served: Served) -> None:
-    old, other = await classic(served), await classic(served)
-    new = await member(served)
+    old, other = await subscribed_member(served), await subscribed_member(served)
+    new = await consumer_member(served)
     await old.join()
     await old.sync()
     joining = asyncio.create_task(other.join(3))
@@ -700,7 +669,7 @@ async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(se
 async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
@@ -723,14 +692,14 @@ async def test_the_policy_says_which_way_groups_may_go(
     serve: Serve, policy: str, upgrades: bool, downgrades: bool
 ) -> None:
     served = await serve(group_consumer_migration_policy=policy)
-    old, new = await classic(served, "old"), await member(served, group="old")
+    old, new = await subscribed_member(served, "old"), await consumer_member(served, group="old")
     await new.client.make_topic("t", 4)
     await old.join()
     await old.sync()
     answered = await new.heartbeat()
     assert answered.error_code == (NONE if upgrades else ErrorCode.GROUP_ID_NOT_FOUND)
     # A classic member may join a consumer group under any policy.
-    new, old = await member(served, group="new"), await classic(served, "new")
+    new, old = await consumer_member(served, group="new"), await subscribed_member(served, "new")
     await new.heartbeat()
     assert (await old.join()).error_code == NONE
     await new.heartbeat(member_epoch=-1)
@@ -740,8 +709,8 @@ async def test_the_policy_says_which_way_groups_may_go(
 async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one_of_consumers(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else Kafka, which reads them in this order, has no group any more."""
-    new = await member(served)
+    """Otherwise Kafka, which reads them in this order, would lose the group."""
+    new = await consumer_member(served)
     old = GroupMember(new.client)
     old.protocols = [("range", written_subscription(["t"]))]
     await old.join()
@@ -761,7 +730,7 @@ async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one
 
 async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve) -> None:
     served = await serve(group_consumer_migration_policy="disabled")
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 1)
     await old.join()
     await old.sync()
@@ -781,7 +750,7 @@ async def test_a_member_that_is_refused_leaves_a_classic_group_what_it_is(
     serve: Serve, is_empty: bool
 ) -> None:
     served = await serve(group_consumer_max_size="1")
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.client.make_topic("t", 1)
     await old.join()
     await old.sync()
@@ -805,7 +774,7 @@ async def test_a_member_that_is_refused_leaves_a_classic_group_what_it_is(
 
 async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_protocol(serve: Serve) -> None:
     served = await serve(group_consumer_max_size="1")
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     old.instance = "i"
     await old.join()
     await old.sync()
@@ -818,13 +787,13 @@ async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_p
 async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_classic_one(
     serve: Serve, others: list[str]
 ) -> None:
-    """Also in a group of as many as there may be, where one more would be refused."""
+    """Even if the group is full and would refuse another member."""
     served = await serve(group_max_size=str(1 + bool(others)))
-    new, old, other = await member(served), await classic(served), None
+    new, old, other = await consumer_member(served), await subscribed_member(served), None
     await new.client.make_topic("t", 4)
     await new.heartbeat(instance_id="i")
     if others:
-        other = await classic(served)
+        other = await subscribed_member(served)
         other.protocols = [(name, written_subscription(["t"])) for name in others]
         await other.join()
         await other.sync()
@@ -843,9 +812,9 @@ async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_co
     served: Served,
 ) -> None:
     new, other, old = (
-        await member(served),
-        await classic(served),
-        await classic(served),
+        await consumer_member(served),
+        await subscribed_member(served),
+        await subscribed_member(served),
     )
     await new.client.make_topic("t", 4)
     await new.heartbeat(instance_id="i")
@@ -867,7 +836,7 @@ async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_co
 async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_what_it_is(
     served: Served, said: dict[str, Any], code: ErrorCode
 ) -> None:
-    old, new = await classic(served), await member(served)
+    old, new = await subscribed_member(served), await consumer_member(served)
     await new.heartbeat()
     await new.heartbeat(member_epoch=-1)
     for name, value in said.items():
@@ -879,7 +848,7 @@ async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_w
 async def test_a_group_whose_first_records_wait_for_the_topic_is_stored_in_order(
     served: Served, serve: Serve
 ) -> None:
-    members = [await member(served, f"m{number}") for number in range(3)]
+    members = [await consumer_member(served, f"m{number}") for number in range(3)]
     await members[0].client.make_topic("t", 3)
     # All at once, while `__consumer_offsets` is being made.
     answers = await asyncio.gather(*(each.heartbeat() for each in members))

@@ -1,4 +1,4 @@
-"""The APIs of groups in every version that is announced, and what a group must not let itself be told."""
+"""The group APIs in every announced version, and requests that a group must refuse."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import delete_request
-from tests.support.group_member import GroupMember
+from tests.support.group_member import GroupMember, classic_member, delete_topic, fail_flushes, loaded
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
@@ -62,27 +62,17 @@ from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
-from tidelog.storage.errors import ReadFailed, StorageError
+from tidelog.storage.errors import ReadFailed
 from tidelog.storage.log import Log
 
 NONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID
 DAY_MS = 86_400_000
 
 
-async def delete_topic(client: Client, name: str) -> None:
-    client.client_id = ADMIN_CLIENT  # which may delete an internal topic
-    assert await client.delete(name) == NONE
-    client.client_id = "test"
-
-
-async def member(served: Served, group: str = "g", **named: Any) -> GroupMember:
-    return GroupMember(await served.connect(), group, **named)
-
-
 @pytest.fixture
 async def one(served: Served) -> GroupMember:
-    """A member of its group `g`, which has not joined yet."""
-    return await member(served)
+    """A member of the group `g` that has not joined yet."""
+    return await classic_member(served)
 
 
 async def states(client: Client, version: int = 5) -> dict[str, str]:
@@ -132,7 +122,7 @@ async def test_join_group(one: GroupMember, version: int) -> None:
 async def test_who_has_no_member_id_is_given_one_first_where_it_understands_that(
     one: GroupMember, version: int
 ) -> None:
-    """KIP-394: a client whose answer is lost must not leave a member behind that nobody is."""
+    """KIP-394: a client that loses the answer must not leave an unused member in the group."""
     response = await one.client.ask(JOIN_GROUP, version, one.join_request())
     expected = ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else NONE
     assert (response.error_code, bool(response.member_id)) == (expected, True)
@@ -188,7 +178,7 @@ async def test_leave_group(one: GroupMember, version: int) -> None:
 
 async def test_an_operator_removes_static_members_by_their_instances(served: Served) -> None:
     """KIP-345."""
-    one = await member(served, instance="i")
+    one = await classic_member(served, instance="i")
     await one.join_and_sync()
     admin = await served.connect()
     members = [MemberIdentity(member_id="", group_instance_id=name) for name in ("i", "who")]
@@ -239,7 +229,7 @@ async def test_offset_fetch(one: GroupMember, version: int) -> None:
 
 
 async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMember) -> None:
-    """An answer of all that a group has committed is large; a request that names a group is not."""
+    """The answer with all offsets of a group is large, but the request is small."""
     await one.client.make_topic("t")
     await one.commit("t", 5)
     asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
@@ -250,7 +240,7 @@ async def test_a_group_that_is_named_again_and_again_is_told_once(one: GroupMemb
 
 @pytest.mark.parametrize("version", [7, 8])
 async def test_a_partition_that_is_named_again_and_again_is_told_once(one: GroupMember, version: int) -> None:
-    """What was committed of it may be kilobytes, and its name is four bytes."""
+    """Its metadata may have kilobytes, but it takes four bytes in the request."""
     for name in ("t", "u"):
         await one.client.make_topic(name)
         await one.commit(name, 5)
@@ -272,7 +262,7 @@ async def test_a_partition_that_is_named_again_and_again_is_told_once(one: Group
 
 @versions(DESCRIBE_GROUPS)
 async def test_describe_groups(serve: Serve, version: int) -> None:
-    one = await member(await serve(), instance="i")
+    one = await classic_member(await serve(), instance="i")
 
     async def describe(*groups: str) -> Any:
         request = DescribeGroupsRequest(groups=list(groups), include_authorized_operations=version >= 3)
@@ -301,8 +291,8 @@ async def test_describe_groups(serve: Serve, version: int) -> None:
 
 
 async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, one: GroupMember) -> None:
-    """Monitoring would have all of its partitions read by nobody, each time that one joins."""
-    two = await member(served)
+    """Otherwise monitoring would see all partitions without a reader each time a member joins."""
+    two = await classic_member(served)
 
     async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
         (group,) = (await one.client.ask(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"]))).groups
@@ -323,7 +313,7 @@ async def test_who_reads_what_is_told_while_a_group_rebalances(served: Served, o
 
 @versions(LIST_GROUPS)
 async def test_list_groups(served: Served, one: GroupMember, version: int) -> None:
-    other = await member(served, "simple")
+    other = await classic_member(served, "simple")
     await one.client.make_topic("t")
     await one.join_and_sync()
     await other.commit("t", 5)
@@ -346,7 +336,7 @@ async def test_list_groups(served: Served, one: GroupMember, version: int) -> No
 
 @versions(DELETE_GROUPS)
 async def test_delete_groups(served: Served, one: GroupMember, version: int, serve: Serve) -> None:
-    other = await member(served, "gone")
+    other = await classic_member(served, "gone")
     await one.client.make_topic("t", 300)
     await one.join_and_sync()
     await other.join_and_sync()
@@ -401,14 +391,6 @@ async def test_offset_delete(one: GroupMember, version: int) -> None:
 # What a group is told that is not so, or too much.
 
 
-async def loaded(client: Client) -> None:
-    """Wait until the groups of a start have been read."""
-    while (
-        await client.ask(LIST_GROUPS, 5, ListGroupsRequest())
-    ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        pass
-
-
 @pytest.mark.parametrize("timeout_ms", [6_000, 1_800_000])
 async def test_a_session_timeout_may_be_as_short_and_as_long_as_the_bounds(
     one: GroupMember, timeout_ms: int
@@ -432,9 +414,9 @@ async def test_session_timeouts_are_bounded(one: GroupMember, timeout_ms: int) -
 async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
     served: Served, one: GroupMember
 ) -> None:
-    other = await member(served, "other")
+    other = await classic_member(served, "other")
     await one.join_and_sync()
-    for liar in (other, await member(served)):
+    for liar in (other, await classic_member(served)):
         liar.protocols = []
         assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await states(one.client), await one.heartbeat()) == ({"g": "Stable"}, NONE)
@@ -442,7 +424,7 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
 
 
 async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, one: GroupMember) -> None:
-    liar = await member(served)
+    liar = await classic_member(served)
     await one.join_and_sync()
     liar.protocols = [("x", b""), ("x", b"")]
     assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -451,7 +433,7 @@ async def test_a_protocol_that_is_named_twice_is_known_once(served: Served, one:
 
 
 async def test_members_belong_to_a_group_that_has_a_name(serve: Serve) -> None:
-    one = await member(await serve(), "")
+    one = await classic_member(await serve(), "")
     await one.client.make_topic("t")
     invalid = ErrorCode.INVALID_GROUP_ID
     assert {(await one.join()).error_code, (await one.sync()).error_code} == {invalid}
@@ -461,8 +443,8 @@ async def test_members_belong_to_a_group_that_has_a_name(serve: Serve) -> None:
 
 
 async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(served: Served) -> None:
-    """As in Kafka, whose strings have no more than 32,767 bytes in any version."""
-    one = await member(served, "x" * 32_767)
+    """As in Kafka, where strings have 32,767 bytes at most in every version."""
+    one = await classic_member(served, "x" * 32_767)
     await one.client.make_topic("t")
     await one.join_and_sync()
     assert await one.commit("t", 5) == [NONE]
@@ -478,7 +460,7 @@ async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connecti
 async def test_an_instance_whose_name_leaves_no_room_for_an_id_is_refused(
     serve: Serve, named: dict[str, str]
 ) -> None:
-    one = await member(await serve(), **named)
+    one = await classic_member(await serve(), **named)
     assert (await one.join()).error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -498,7 +480,7 @@ async def test_metadata_that_is_too_long_is_refused_and_the_group_goes_on(
 
 async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_goes_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, liar = await member(served), await member(served)
+    one, liar = await classic_member(served), await classic_member(served)
     await one.client.make_topic("t")
     await one.join_and_sync()
     liar.protocols = [("range", b"x" * (10 << 20))]
@@ -513,7 +495,7 @@ async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_go
 async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_the_group_goes_on(
     served: Served, one: GroupMember, size: int
 ) -> None:
-    liar = await member(served)
+    liar = await classic_member(served)
     await one.join_and_sync()
     honest, liar.protocols = liar.protocols, [("range", b"x" * size)]
     for _ in range(2):
@@ -542,8 +524,8 @@ async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_o
 
 
 async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served) -> None:
-    """What takes back its offsets does not fit one batch."""
-    one = await member(served, "g" * 32_000)
+    """The tombstones of its offsets do not fit into one batch."""
+    one = await classic_member(served, "g" * 32_000)
     for topic in ("t", "u"):
         await one.client.make_topic(topic, 30)
         assert await one.commit(topic, *range(30)) == [NONE] * 30
@@ -554,7 +536,7 @@ async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(served: Served) ->
 
 async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one = await member(served)
+    one = await classic_member(served)
     await one.client.make_topic("t", 400)
     codes = await one.commit("t", *range(400), version=9, metadata="x" * 4000)
     stored = codes.count(NONE)
@@ -585,7 +567,7 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
 async def test_nobody_joins_or_commits_while_a_group_is_deleted(
     broker: Broker, one: GroupMember, joins_as: str
 ) -> None:
-    """A deletion takes several turns: it is either refused, or takes all of the group and nothing of the next one."""
+    """A deletion takes several turns. It must delete all of the group, and nothing of a later one."""
     await one.client.make_topic("t", 300)
     joining = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -632,7 +614,7 @@ async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(broker: Brok
 
 
 async def test_who_waits_for_others_when_all_groups_go_is_answered(served: Served, one: GroupMember) -> None:
-    other = await member(served)
+    other = await classic_member(served)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join(3))
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -643,7 +625,7 @@ async def test_who_waits_for_others_when_all_groups_go_is_answered(served: Serve
 
 async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
-    one, other = await member(served), await member(served)
+    one, other = await classic_member(served), await classic_member(served)
     await one.join_and_sync()
     rejoining = asyncio.create_task(other.join(3))
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -658,7 +640,7 @@ async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve) -> No
 
 
 async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serve) -> None:
-    one = await member(await serve(offsets_topic_num_partitions="3"))
+    one = await classic_member(await serve(offsets_topic_num_partitions="3"))
     await one.client.make_topic("t")
     topics = one.client.topics
     assert set(await topics()) == {"t"}
@@ -683,7 +665,7 @@ async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(serve:
 
 
 async def test_a_folder_that_kafka_wrote_opens_with_its_groups(serve: Serve, tmp_path: Path) -> None:
-    """And retention, which would take what is older than a week, leaves them alone."""
+    """Retention would delete records older than a week, but it does not apply."""
     names = [f"group-{number}" for number in range(9)]
     await (await serve()).stop()
     written: list[list[Record]] = [[], [], [], []]
@@ -701,7 +683,7 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(serve: Serve, tmp
         data = build_batch(made) if made else b""
         (tmp_path / "data" / folder / "00000000000000000000.log").write_bytes(data)
     served = await serve(log_retention_ms="1000", log_retention_check_interval_ms="1")
-    one = await member(served)
+    one = await classic_member(served)
     await loaded(one.client)
     for number, name in enumerate(names):
         one.group = name
@@ -718,7 +700,7 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(serve: Serve, tmp
 async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve) -> None:
     served = await serve(offsets_topic_num_partitions="5")
     names = [f"group-{number}" for number in range(12)]
-    members = {name: await member(served, name, instance="i") for name in names}
+    members = {name: await classic_member(served, name, instance="i") for name in names}
     await members[names[0]].client.make_topic("t", 2)
     for number, one in enumerate(members.values()):
         await one.join_and_sync()
@@ -853,7 +835,7 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
 ) -> None:
     monkeypatch.setattr(coordinator_module, "COMMITTED_AT_ONCE", 1)
     served = await serve()
-    one = await member(served)
+    one = await classic_member(served)
     await one.client.make_topic("t", 3)
     groups = served.broker.groups
     await one.commit("t", 5, 6, 7, version=2, retention_time_ms=0)
@@ -870,12 +852,12 @@ async def test_an_unexpected_error_while_offsets_expire_is_logged_and_the_next_r
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serve()
-    one = await member(served)
+    one = await classic_member(served)
     await one.client.make_topic("t")
     groups = served.broker.groups
     await one.commit("t", 5, version=2, retention_time_ms=0)
     with monkeypatch.context() as patch:
-        patch.setattr(GroupOffsets, "forgettable", lambda *_: 1 // 0)
+        patch.setattr(GroupOffsets, "expired", lambda *_: 1 // 0)
         groups.clean_soon()
         await until(lambda: groups.is_settled)
     assert "ZeroDivisionError" in caplog.text
@@ -892,7 +874,7 @@ async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of
     served = await serve(offsets_retention_check_interval_ms="2000000000")
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
-    one = await member(served)
+    one = await classic_member(served)
     await one.client.make_topic("t", 3)
     await one.commit("t", 5, 6, 7)
     clock.advance(days=8)
@@ -909,7 +891,7 @@ async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of
 async def commit_while(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
 ) -> list[int]:
-    """Commit three offsets; something happens when the first is written."""
+    """Commit three offsets; call `happens` when the first is written."""
     monkeypatch.setattr(offset_commit, "COMMITTED_AT_ONCE", 1)
     groups = served.broker.groups
     put = groups.put
@@ -927,7 +909,7 @@ async def commit_while(
 async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
     served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the next member commits is not written over."""
+    """It must not overwrite commits of the next member."""
     await one.client.make_topic("t", 3)
     await one.join_and_sync()
     group = served.broker.groups.groups["g"]
@@ -972,7 +954,7 @@ async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_
 ) -> None:
     monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _, **__: None)
     served = await serve()
-    one = await member(served)
+    one = await classic_member(served)
     await one.client.make_topic("t")
     await one.client.make_topic("kept")
     for topic in ("t", "kept"):
@@ -986,12 +968,12 @@ async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_
 
 
 async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve) -> None:
-    """KIP-211: and with the last of them the group."""
+    """KIP-211: the group goes with the last of them."""
     served = await serve(offsets_retention_minutes="1440", offsets_retention_check_interval_ms="60000")
     one, simple, old = (
-        await member(served),
-        await member(served, "simple"),
-        await member(served, "old"),
+        await classic_member(served),
+        await classic_member(served, "simple"),
+        await classic_member(served, "old"),
     )
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
@@ -1031,7 +1013,7 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_n
     served = await serve(offsets_retention_check_interval_ms="60000")
     groups, clock = served.broker.groups, served.broker.clock
     clock.hold()
-    one, reader = await member(served), await member(served, "reader")
+    one, reader = await classic_member(served), await classic_member(served, "reader")
     for topic in ("t", "kept"):
         await one.client.make_topic(topic)
     await one.join_and_sync()
@@ -1047,7 +1029,7 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_n
 
 async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round_too(served: Served) -> None:
     groups = served.broker.groups
-    one, reader = await member(served), await member(served, "reader")
+    one, reader = await classic_member(served), await classic_member(served, "reader")
     await one.client.make_topic("t")
     groups._clean(with_groups=True)
     await until(lambda: groups._cleaning is None)
@@ -1063,7 +1045,7 @@ async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of
     served: Served,
 ) -> None:
     groups = served.broker.groups
-    one = await member(served)
+    one = await classic_member(served)
     await one.join_and_sync()
     await one.leave()
     # Between two topics that are deleted.
@@ -1082,7 +1064,7 @@ async def test_a_step_of_the_time_of_day_ends_no_session(broker: Broker, one: Gr
 
 
 async def test_a_stop_answers_members_that_wait_for_others(served: Served, one: GroupMember) -> None:
-    other = await member(served)
+    other = await classic_member(served)
     await one.join_and_sync()
     joining = asyncio.create_task(other.join())
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
@@ -1112,21 +1094,10 @@ async def test_a_group_that_was_left_and_is_not_on_disk_is_not_answered_as_one_t
     assert (await one.leave()).members[0].error_code == UNKNOWN
 
 
-def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the disk fail whatever groups wait for."""
-
-    def commit(logs: list[Log], response: Any, failed: Any, size_bytes: int = 0) -> Later:
-        later = Later()
-        asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
-        return later
-
-    monkeypatch.setattr(served.broker.groups.log._flusher, "commit", commit)
-
-
 async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
     served: Served, one: GroupMember, serve: Serve
 ) -> None:
-    other = await member(served)
+    other = await classic_member(served)
     await one.join_and_sync()
     rejoining = asyncio.create_task(one.join())
     await other.join(3)
@@ -1151,7 +1122,7 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
 async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten_in_small_batches(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await member(served, "g" * 32_000)
+    one = await classic_member(served, "g" * 32_000)
     await one.client.make_topic("t", 120)
     group_log, sizes = served.broker.groups.log, []
     append = group_log.append

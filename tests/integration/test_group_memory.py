@@ -1,4 +1,4 @@
-"""What groups take in memory: counted as it is, bounded, and of one address half of that."""
+"""The memory of groups: the count, the bound, and the half of it for one address."""
 
 import asyncio
 import gc
@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_consumer_group_handlers import Member
-from tests.integration.test_group_handlers import NONE, delete_topic, loaded, member
-from tests.support.group_member import GroupMember
+from tests.support.group_member import ConsumerGroupMember, GroupMember, classic_member, delete_topic, loaded
+from tests.support.groups import ClassicClient, SlowWorld, classic_group
 from tests.support.served import Serve, Served, until
-from tests.unit.broker.test_groups_classic import Client, World, make
 from tidelog.broker.groups.consumer_member import MEMBER_BYTES
 from tidelog.broker.groups.memory import GROUP_BYTES, Memory
 from tidelog.broker.groups.offsets import Committed
@@ -22,9 +20,11 @@ from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, J
 from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
 
+NONE = ErrorCode.NONE
+
 
 async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> GroupMember:
-    """Return a member whose client has another address."""
+    """Return a member at another address."""
     client = await served.connect()
     await client.create("t")  # if no other has
     served.connection_of(client).session.address = address
@@ -32,12 +32,12 @@ async def elsewhere(served: Served, group: str, address: str = "10.0.0.2") -> Gr
 
 
 async def fill(served: Served) -> GroupMember:
-    """Have one address make the broker hold all that it may for it; return its last member that found room."""
-    found = await member(served, "fill")
+    """Let one address use all the memory that it may; return the last member that fitted."""
+    found = await classic_member(served, "fill")
     await found.join_and_sync()
     for size in (100_000, 10_000, 1_000, 10):
         while True:
-            one = await member(served, f"fill-{served.broker.groups.memory.held_bytes}")
+            one = await classic_member(served, f"fill-{served.broker.groups.memory.held_bytes}")
             one.protocols = [("range", b"x" * size)]
             if (await one.join(3)).error_code:
                 break
@@ -51,7 +51,7 @@ async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(serve:
     await there.join_and_sync()
     here = await fill(served)
     assert 500_000 < memory.held_bytes < 540_000
-    late = await member(served, "late")
+    late = await classic_member(served, "late")
     assert (await late.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert await here.commit("t", 1, metadata="x" * 4096) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 
@@ -93,7 +93,7 @@ async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve) -> Non
 
 
 async def test_no_address_has_more_than_half_of_the_memory_over_restarts(serve: Serve) -> None:
-    """A group is of who has committed for it, or else of its first member."""
+    """A group is charged to a host that has committed for it, or else to its first member."""
     for _ in range(3):
         served = await serve(group_state_max_bytes=str(1 << 20))
         memory = served.broker.groups.memory
@@ -119,7 +119,7 @@ async def test_groups_that_were_loaded_are_of_their_members(serve: Serve) -> Non
     one.protocols = [("range", b"x" * 100_000)]
     await one.join_and_sync()
     new = await elsewhere(served, "new", "10.0.0.3")
-    assert (await Member(new.client, group="new").heartbeat()).error_code == NONE
+    assert (await ConsumerGroupMember(new.client, group="new").heartbeat()).error_code == NONE
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
     await loaded(await served.connect())
@@ -132,7 +132,7 @@ async def test_groups_that_were_loaded_are_of_their_members(serve: Serve) -> Non
 async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served)
+    one = await classic_member(served)
     await one.join()
     assert (await one.sync(**{one.id: b"x" * 600_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert memory.held_bytes < 10_000
@@ -153,7 +153,7 @@ async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve) -> 
 async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     memory = served.broker.groups.memory
-    one = await member(served)
+    one = await classic_member(served)
     codes = []
     for number in range(12):
         one.id, one.group = "", f"{number:030000}"
@@ -166,7 +166,7 @@ async def test_the_names_of_groups_are_counted(serve: Serve) -> None:
 
 
 async def test_a_request_names_no_more_than_clients_do(served: Served) -> None:
-    one = await member(served)
+    one = await classic_member(served)
     one.protocols = [(f"p{number}", b"") for number in range(100)]
     await one.join_and_sync()
     one.protocols *= 1000
@@ -184,7 +184,7 @@ async def test_a_request_names_no_more_than_clients_do(served: Served) -> None:
 
 
 def test_what_will_be_refused_is_dropped_where_it_is_decoded() -> None:
-    """To free a hundred thousand elements would hold up the event loop as long as to look at them."""
+    """Freeing a hundred thousand elements would block the event loop as long as reading them."""
     joining = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=9000,
@@ -219,7 +219,7 @@ async def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
 
 
 async def flood(served: Served, address: str, most: int = 1000) -> list[str]:
-    """Commit for groups that nobody has joined until there is no room; return their names."""
+    """Commit for groups without members until memory is full; return their names."""
     one = await elsewhere(served, "", address)
     taken = []
     for number in range(most):
@@ -279,7 +279,7 @@ async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve) -> None:
 
 
 def delete(served: Served, group: str) -> None:
-    """Delete a group, so that there is room for a member."""
+    """Delete a group to make room for a member."""
     for _ in served.broker.groups.delete(served.broker.groups.groups[group]).__await__():
         pass
 
@@ -306,7 +306,7 @@ async def test_groups_with_members_do_not_give_way(serve: Serve) -> None:
 
 
 def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
-    """However many small things they are made of, and whatever letters."""
+    """Even with many small parts, and with wide characters."""
 
     def taken(make: Callable[[], Any]) -> int:
         gc.collect()
@@ -318,12 +318,12 @@ def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
         return size_bytes
 
     def members() -> list[Any]:
-        world = World()
-        group = make(world)
+        world = SlowWorld()
+        group = classic_group(world)
         for number in range(50):
             name = f"{number}"
             protocols = [(f"{name}-{each}", bytes(1)) for each in range(99)]
-            Client(group, name, protocols=[("all", b""), *protocols]).join()
+            ClassicClient(group, name, protocols=[("all", b""), *protocols]).join()
         counted.append(group.memory.size_bytes)
         return [group, world]
 

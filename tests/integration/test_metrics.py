@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from scripts import docs
 
-from tests.integration.test_group_handlers import delete_topic
 from tests.support import strategies
 from tests.support.builders import produce_request
-from tests.support.group_member import GroupMember
+from tests.support.group_member import GroupMember, delete_topic
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.broker import Broker

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,6 @@ from tidelog.protocol.messages.metadata import (
     METADATA,
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
 )
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
@@ -199,12 +199,14 @@ async def test_very_many_topics_beyond_the_bound_are_refused_beside_the_event_lo
     await greedy.receive(METADATA, 9)
 
 
-def test_metadata_of_very_many_partitions_stands_with_what_takes_long() -> None:
-    most = metadata_handler.MOST_BRIEF
-    lanes = [
-        next(metadata_handler._answer_elsewhere(MetadataResponse, size).__await__())
-        for size in (most, most + 1)
-    ]
+def test_metadata_of_very_many_topics_is_made_in_the_lane_of_what_takes_long(broker: Broker) -> None:
+    session: Any = SimpleNamespace(broker=broker)
+    lanes = []
+    for count in (metadata_handler.MOST_BRIEF, metadata_handler.MOST_BRIEF + 1):
+        topics = [MetadataRequestTopic(name=f"t{number}") for number in range(count)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        answer: Any = metadata_handler.handle(session, request, 9)
+        lanes.append(next(answer.__await__()))
     assert lanes == [work.SHORT, work.LONG]
 
 

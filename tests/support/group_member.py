@@ -1,16 +1,27 @@
-"""A member of a classic group, frame by frame: for what real clients would not say."""
+"""Members of groups that send single requests, also ones that real clients would not send."""
 
+import asyncio
 from typing import Any
 
-from tests.support.served import Client
+import pytest
+
+from tests.support.served import Client, Served
+from tidelog.broker.answers import Later
+from tidelog.broker.session import ADMIN_CLIENT
+from tidelog.protocol.coordinator.consumer_protocol import written_subscription
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR
 from tidelog.protocol.messages.heartbeat import HEARTBEAT, HeartbeatRequest
 from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
-from tidelog.protocol.messages.list_groups import LIST_GROUPS
+from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
 from tidelog.protocol.messages.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
@@ -26,6 +37,8 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
 
 # The APIs that `tests/integration/test_group_handlers.py` asks in every version.
 ASKED = {FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT, OFFSET_FETCH}
@@ -33,7 +46,7 @@ ASKED |= {DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE}
 
 
 class GroupMember:
-    """One that joins, syncs and commits over a connection of its own; attributes may be changed to lie."""
+    """A member by the classic protocol, over its own connection; attributes may be changed to lie."""
 
     def __init__(self, client: Client, group: str = "g", instance: str | None = None) -> None:
         self.client, self.group, self.instance = client, group, instance
@@ -52,7 +65,7 @@ class GroupMember:
         )
 
     async def join(self, version: int = 5, **asked: Any) -> Any:
-        """Join, with the id that is given, until there is another answer than one."""
+        """Join; if the answer gives an id, join again with it."""
         response = await self.client.ask(JOIN_GROUP, version, self.join_request(**asked))
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.id = response.member_id
@@ -62,7 +75,7 @@ class GroupMember:
         return response
 
     async def sync(self, version: int = 3, **assignments: bytes) -> Any:
-        """Ask for an assignment; by name, so that ids with any sign in them can be given as a dict."""
+        """Sync; `assignments` are by member id."""
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -153,3 +166,71 @@ class GroupMember:
             for topic in await self.fetch(**topics)
             for each in topic.partitions
         }
+
+
+class ConsumerGroupMember:
+    """A member by the consumer protocol, over its own connection; attributes may be changed to lie."""
+
+    def __init__(self, client: Client, member_id: str = "m", group: str = "g") -> None:
+        self.client, self.member_id, self.group = client, member_id, group
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    async def heartbeat(self, version: int = 1, **said: Any) -> Any:
+        full = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": self.owned,
+        }
+        fields = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **full}
+        request = ConsumerGroupHeartbeatRequest(**{**fields, **said})
+        response = await self.client.ask(CONSUMER_GROUP_HEARTBEAT, version, request)
+        if response.error_code == ErrorCode.NONE:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.owned = response.assignment.topic_partitions
+        return response
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(index for topic in self.owned for index in topic.partitions)
+
+
+async def classic_member(served: Served, group: str = "g", **named: Any) -> GroupMember:
+    return GroupMember(await served.connect(), group, **named)
+
+
+async def subscribed_member(served: Served, group: str = "g") -> GroupMember:
+    """Return a classic member that reads the topic `t`, so its group can be upgraded."""
+    member = await classic_member(served, group)
+    member.protocols = [("range", written_subscription(["t"]))]
+    return member
+
+
+async def consumer_member(served: Served, member_id: str = "m", group: str = "g") -> ConsumerGroupMember:
+    return ConsumerGroupMember(await served.connect(), member_id, group)
+
+
+async def loaded(client: Client) -> None:
+    """Wait until the groups are loaded after a start."""
+    while (
+        await client.ask(LIST_GROUPS, 5, ListGroupsRequest())
+    ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        pass
+
+
+async def delete_topic(client: Client, name: str) -> None:
+    client.client_id = ADMIN_CLIENT  # which may delete an internal topic
+    assert await client.delete(name) == ErrorCode.NONE
+    client.client_id = "test"
+
+
+def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail all flushes that groups wait for."""
+
+    def commit(logs: list[Log], response: Any, failed: Any, size_bytes: int = 0) -> Later:
+        later = Later()
+        asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
+        return later
+
+    monkeypatch.setattr(served.broker.groups.log._flusher, "commit", commit)

@@ -1,9 +1,7 @@
-"""Members of consumer groups as processes, of each client: started, asked to leave, killed; and what they have said.
+"""Members of consumer groups as processes, one program for each client library.
 
-Owns: the programs in tests/e2e/members and how they are built, the processes, and their lines, of which member.py tells
-the form.
-Refuses to know: which broker it is, and what the group should do.
-Invariant: a `Members` used as a context manager leaves no process behind.
+Builds the programs in tests/e2e/members, runs them, and reads their output; member.py describes the form of its lines.
+A `Members` that is used as a context manager ends all its processes.
 """
 
 import json
@@ -27,28 +25,28 @@ from tests.support.java import BUILD, QUICK, _exclusive, _run, classes, jars, ne
 from tests.support.paths import TESTS
 
 PROGRAMS = TESTS / "e2e" / "members"
-# As long as a busy machine may keep a process waiting.
+# Longer than a process has to wait on a busy machine.
 SESSION_MS = 8000
 PATIENCE_S = 40.0
-# It takes its copy of six apart in a way that Python has not had since 3.12.
+# Its copy of six uses import hooks that Python 3.12 has removed.
 needs_python_of_old = pytest.mark.skipif(sys.version_info >= (3, 12), reason="needs Python 3.11")
 
 
 @cache
 def go_program() -> Path:
-    """Return the program in Go, built the first time."""
+    """Return the Go program; build it the first time."""
     return go_built("member", PROGRAMS / "go")
 
 
 @cache
 def node_program() -> Path:
-    """Return the program for Node, with what it needs beside it."""
+    """Return the Node program, installed with its packages."""
     return npm_installed("member", PROGRAMS / "node") / "member.mjs"
 
 
 @cache
 def kafka_python_of_old() -> Path:
-    """Return the folder of kafka-python 2.0.2."""
+    """Return the folder of kafka-python 2.0.2; install it the first time."""
     pinned = PROGRAMS / "kafka-python-2.0.2.txt"
     folder = BUILD.with_name("kafka-python-2.0.2")
     with _exclusive():
@@ -69,43 +67,43 @@ def kafka_python_of_old() -> Path:
     return folder
 
 
-def command_of(client: str, told: dict[str, Any]) -> list[str]:
-    """Return the command that is a member by a client."""
-    words = [told["bootstrap"], told["group"], told["topic"], str(told["session_ms"])]
+def command_of(client: str, options: dict[str, Any]) -> list[str]:
+    """Return the command that runs a member with a client library."""
+    words = [options["bootstrap"], options["group"], options["topic"], str(options["session_ms"])]
     match client:
         case "java":
             class_path = f"{classes()}:{jars()}/*"
-            how = [told.get("protocol", "classic"), told.get("assignor", "range")]
+            how = [options.get("protocol", "classic"), options.get("assignor", "range")]
             return ["java", *QUICK, "-cp", class_path, "Member", *words, *how]
         case "go":
             return [str(go_program()), *words]
         case "node":
             return ["node", str(node_program()), *words]
         case "kafka-python-2.0.2":
-            told["path"] = str(kafka_python_of_old())
+            options["path"] = str(kafka_python_of_old())
             client = "kafka-python"
-    return [sys.executable, str(PROGRAMS / "member.py"), client, json.dumps(told)]
+    return [sys.executable, str(PROGRAMS / "member.py"), client, json.dumps(options)]
 
 
 class Seen(NamedTuple):
-    """A record that a member was given."""
+    """A record that a member has received."""
 
     partition: int
     offset: int
 
 
 class Member:
-    """One process, and what it has said."""
+    """One process, and its output."""
 
-    def __init__(self, name: str, client: str, told: dict[str, Any]) -> None:
+    def __init__(self, name: str, client: str, options: dict[str, Any]) -> None:
         """Start it."""
         self.name = name
         self.assigned: tuple[int, ...] | None = None
         self.seen: list[Seen] = []
         self.committed: dict[int, int] = {}
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.process = subprocess.Popen(
-            command_of(client, told),
+            command_of(client, options),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -118,8 +116,8 @@ class Member:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line.rstrip())
-            kind, *values = line.split() or [""]  # whatever a client says by itself
+            self.output.append(line.rstrip())
+            kind, *values = line.split() or [""]  # Clients may write lines of their own.
             if kind == "A":
                 self.assigned = tuple(map(int, values))
             elif kind == "R":
@@ -128,16 +126,16 @@ class Member:
                 self.committed[int(values[0])] = int(values[1])
 
     def kill(self) -> None:
-        """End it as a crash would; all that it had said by then is read."""
+        """Kill the process, and read its output to the end."""
         self.process.kill()
         self._end()
 
     def leave(self) -> None:
-        """Have it leave its group in order."""
+        """Let it leave its group and end."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._end()
-        assert self.process.returncode == 0, self.told()
+        assert self.process.returncode == 0, self.last_output()
 
     def _end(self) -> None:
         self.process.wait(PATIENCE_S)
@@ -148,30 +146,30 @@ class Member:
         self.process.stdin.close()
         self.process.stdout.close()
 
-    def told(self) -> str:
-        """Return the end of what it has said, for a test that fails."""
-        return f"{self.name}: " + " | ".join(self.said[-15:])
+    def last_output(self) -> str:
+        """Return its last lines, for a test that fails."""
+        return f"{self.name}: " + " | ".join(self.output[-15:])
 
 
 class Members:
-    """The members of one group, and what all of them were given."""
+    """The members of one group."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, partitions: int, **told: Any) -> None:
-        self._told = {
+    def __init__(self, bootstrap: str, topic: str, group: str, partitions: int, **options: Any) -> None:
+        self._options = {
             "bootstrap": bootstrap,
             "topic": topic,
             "group": group,
             "session_ms": SESSION_MS,
-            **told,
+            **options,
         }
         self._partitions = partitions
         self.everyone: list[Member] = []
         self.there: list[Member] = []
 
-    def join(self, *clients: str, **told: Any) -> list[Member]:
-        """Start a member by each of the clients."""
+    def join(self, *clients: str, **options: Any) -> list[Member]:
+        """Start a member with each of the client libraries."""
         new = [
-            Member(f"{client}-{len(self.everyone) + index}", client, {**self._told, **told})
+            Member(f"{client}-{len(self.everyone) + index}", client, {**self._options, **options})
             for index, client in enumerate(clients)
         ]
         self.everyone += new
@@ -179,18 +177,18 @@ class Members:
         return new
 
     def kill(self, member: Member) -> None:
-        """End a member as a crash would."""
+        """Kill a member."""
         self.there.remove(member)
         member.kill()
 
     def leave(self, *members: Member) -> None:
-        """Have members leave in order."""
+        """Let members leave the group, one after another."""
         for member in members:
             self.there.remove(member)
             member.leave()
 
     def wait_for_shares(self) -> None:
-        """Wait until each partition is one member's, and each member has its share."""
+        """Wait until each partition has one member, and each member has its share."""
         fair = self._partitions // len(self.there)
 
         def is_shared() -> bool:
@@ -203,7 +201,7 @@ class Members:
         self._wait(is_shared, "not shared out")
 
     def wait_for(self, ends: dict[int, int]) -> None:
-        """Wait until all up to `ends` (partition -> offset) was given to somebody, and committed by those who live."""
+        """Wait until all records up to `ends` (partition -> offset) are received and committed."""
 
         def is_given() -> bool:
             committed = {
@@ -218,7 +216,7 @@ class Members:
         assert not missing, f"skipped: {sorted(missing)[:10]}"
 
     def twice(self) -> set[Seen]:
-        """Return the records that were given more than once."""
+        """Return the records that were received more than once."""
         times = Counter(record for member in self.everyone for record in member.seen)
         return {record for record, count in times.items() if count > 1}
 
@@ -226,9 +224,9 @@ class Members:
         try:
             wait_until(condition, PATIENCE_S)
         except AssertionError:
-            lines = "\n".join(member.told() for member in self.everyone)
+            lines = "\n".join(member.last_output() for member in self.everyone)
             raise AssertionError(f"{what} in {PATIENCE_S} s:\n{lines}") from None
-        dead = [member.told() for member in self.there if member.process.poll() is not None]
+        dead = [member.last_output() for member in self.there if member.process.poll() is not None]
         assert not dead, dead
 
     def __enter__(self) -> Self:
@@ -242,7 +240,7 @@ class Members:
 
 
 def uncommitted(members: Iterable[Member]) -> set[Seen]:
-    """Return what members were given and have not said to have committed."""
+    """Return the records that members have received and not reported as committed."""
     return {
         record
         for member in members

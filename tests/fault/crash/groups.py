@@ -14,7 +14,7 @@ from typing import Any
 from tests.fault.crash.ledger import Sent, Violation, last_of
 from tests.fault.crash.process import CONFIG
 from tests.fault.crash.world import World
-from tests.support.consumer_groups import FakeTimer, drive
+from tests.support.groups import FakeTimer, drive
 from tidelog.broker.answers import Later
 from tidelog.broker.flusher import Commit, Failed
 from tidelog.broker.groups.classic import ClassicGroup
@@ -50,7 +50,7 @@ SESSION_MS = 60_000
 
 
 class _Loop:
-    """An event loop that goes on when it is told to."""
+    """An event loop that runs when the test says so."""
 
     def __init__(self) -> None:
         self._due: deque[Callable[[], Any]] = deque()

@@ -1,4 +1,4 @@
-"""The assignors of consumer groups: nobody's partition, nobody's twice, as even as may be, and as few moves."""
+"""The assignors of consumer groups: each partition has one owner, shares are even, and few partitions move."""
 
 import time
 from collections import Counter
@@ -29,7 +29,7 @@ counts_drawn = st.dictionaries(st.sampled_from([A, B, C]), st.integers(1, 9))
 
 @st.composite
 def members_drawn(draw: st.DrawFn, alike: bool = False) -> dict[str, Subscriber]:
-    """Draw members, who have what nobody else has."""
+    """Draw members that own disjoint partitions."""
     everybody = [f"m{number}" for number in range(draw(st.integers(1, 6)))]
     same = draw(topics)
     has: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in everybody}
@@ -79,7 +79,7 @@ def test_what_two_had_one_keeps(assign: Assignor, others: frozenset[bytes]) -> N
 
 
 def test_range_goes_by_the_topic_that_most_have_partitions_of() -> None:
-    """One that is new and alike goes with it, whatever their ids."""
+    """A new topic with the same subscribers follows it, in any order of ids."""
     topics_ = frozenset([A, B])
     has = {"m1": {B: frozenset([1])}, "m2": {B: frozenset([0])}}
     assigned = range_({member_id: Subscriber(topics_, each) for member_id, each in has.items()}, {A: 2, B: 2})
@@ -131,7 +131,7 @@ def test_uniform_is_as_even_as_different_subscriptions_allow(
 
 
 def far_from_each_other(count: int, partitions: int) -> tuple[dict[str, Subscriber], dict[bytes, int]]:
-    """Return members that all read other topics, and one that has far more, which only one of them can relieve."""
+    """Return members with different topics, and one with far more partitions that only one other can take."""
     each = [number.to_bytes(16) for number in range(count)]
     members = {f"m{place:03}": Subscriber(frozenset(each) - {topic}, {}) for place, topic in enumerate(each)}
     between = frozenset([*each, A])
@@ -141,7 +141,7 @@ def far_from_each_other(count: int, partitions: int) -> tuple[dict[str, Subscrib
 
 
 def test_uniform_looks_at_no_member_or_topic_twice_for_one_partition() -> None:
-    """What a thousand partitions took that could be moved by one member alone was three seconds."""
+    """A thousand partitions that could move through one member only once took three seconds."""
     members, counts = far_from_each_other(250, 1000)
     begun_s = time.process_time()
     loads = load(uniform(members, counts))
@@ -150,7 +150,7 @@ def test_uniform_looks_at_no_member_or_topic_twice_for_one_partition() -> None:
 
 
 def made(assigning: Coroutine[Any, Any, object], stopped_at: int = 0) -> tuple[int, object]:
-    """Make all steps, or stop at one; return how many there were, and what came of it."""
+    """Run all steps, or stop at one; return their number and the result."""
     count = 0
     try:
         assigning.send(None)

@@ -1,10 +1,10 @@
-"""Consumer groups under any order of events: nobody's partition twice, and in the end everybody's, sticky."""
+"""Consumer groups in any order of events: no partition has two owners, and in the end all are assigned evenly."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.consumer_groups import SESSION_MS, Client, World, drive, restore
+from tests.support.groups import SESSION_MS, Client, World, drive, restore
 from tidelog.broker.groups.assignors import ASSIGNORS
 from tidelog.broker.groups.subscriptions import NAME_BYTES
 from tidelog.protocol.error_codes import ErrorCode
@@ -14,7 +14,7 @@ clients = st.integers(0, 4)
 
 
 class Groups(RuleBasedStateMachine):
-    """One group; clients that come, go, lose answers, die; topics that come, grow and go; a broker that is killed."""
+    """One group, with clients that join, leave, lose answers and die; changing topics; and a broker that is killed."""
 
     @initialize(is_lazy=st.booleans())
     def begin(self, is_lazy: bool) -> None:

@@ -1,16 +1,12 @@
-"""The state machine of a classic group: by itself, with a clock and timers that the test moves."""
-
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+"""The state machine of a classic group, with a clock and timers that the test moves."""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support import consumer_groups as support
-from tests.support.consumer_groups import drive
+from tests.support.groups import CLASSIC_SESSION_MS as SESSION_MS
+from tests.support.groups import REBALANCE_MS, ClassicClient, SlowWorld, classic_group, drive
 from tidelog.broker.groups.classic import (
     ANSWERS,
     JOIN_WAIT_MIN_MS,
@@ -21,108 +17,36 @@ from tidelog.broker.groups.classic import (
     Operation,
     State,
 )
-from tidelog.broker.groups.classic_member import Joining
-from tidelog.broker.groups.log import Changes
 from tidelog.broker.groups.memory import group_bytes, text_bytes
-from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.messages import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 NONE, UNKNOWN, REJOIN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
-SESSION_MS, REBALANCE_MS = 10_000, 60_000
-
-
-class World(support.World):
-    """A disk that answers when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held_bytes = group_bytes("g")
-        self.stored: list[GroupMetadataValue] = []
-        self.waiting: list[Callable[[ErrorCode], None]] = []
-
-    def store(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
-        (written,) = changes.items()
-        pair = records.read(*written)
-        assert pair is not None
-        assert pair[0].group == group_id
-        self.stored.append(pair[1])
-        self.waiting.append(done)
-
-    def write(self, code: ErrorCode = NONE) -> None:
-        """Have the disk answer all that it was given."""
-        waiting, self.waiting = self.waiting, []
-        for done in waiting:
-            done(code)
-
-
-@dataclass
-class Client:
-    """A member's side: what it was answered."""
-
-    group: ClassicGroup
-    name: str
-    instance: str | None = None
-    protocols: list[tuple[str, bytes]] = field(default_factory=lambda: [("range", b"r"), ("sticky", b"s")])
-    id: str = ""
-    generation: int = -1
-    joined: Any = None  # the last answer, None while it waits for one
-    synced: Any = None
-
-    def join(self, **asked: Any) -> Any:
-        self.joined = None
-        joining = Joining(
-            self.id, self.instance, self.name, "/host", REBALANCE_MS, SESSION_MS, "consumer", self.protocols
-        )
-        drive(self.group.join(joining._replace(**asked)), self.has_joined)
-        return self.joined
-
-    def has_joined(self, response: JoinGroupResponse) -> None:
-        self.joined = response
-        if not response.error_code:
-            self.id, self.generation = response.member_id, response.generation_id
-
-    def sync(self, **assignments: bytes) -> Any:
-        self.synced = None
-        drive(self.group.sync(self.id, self.instance, self.generation, assignments), self.has_synced)
-        return self.synced
-
-    def has_synced(self, response: SyncGroupResponse) -> None:
-        self.synced = response
-
-    def heartbeat(self) -> ErrorCode:
-        return self.group.heartbeat(self.id, self.instance, self.generation)
-
-
-def make(world: World, delay_ms: int = 0, max_size: int = 100) -> ClassicGroup:
-    world.configure(group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
-    return ClassicGroup("g", world.services)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> SlowWorld:
+    return SlowWorld()
 
 
 @pytest.fixture
-def group(world: World) -> ClassicGroup:
-    return make(world)
+def group(world: SlowWorld) -> ClassicGroup:
+    return classic_group(world)
 
 
 @pytest.fixture
-def a(group: ClassicGroup) -> Client:
-    return Client(group, "a")
+def a(group: ClassicGroup) -> ClassicClient:
+    return ClassicClient(group, "a")
 
 
 @pytest.fixture
-def b(group: ClassicGroup) -> Client:
-    return Client(group, "b")
+def b(group: ClassicGroup) -> ClassicClient:
+    return ClassicClient(group, "b")
 
 
-def stable(world: World, group: ClassicGroup, *clients: Client) -> None:
-    """Bring an empty group to a generation of these members; the first leads."""
+def stable(world: SlowWorld, group: ClassicGroup, *clients: ClassicClient) -> None:
+    """Make an empty group stable with these members. The first one leads."""
     for client in clients:
         client.join()
     world.pass_(0)
@@ -145,7 +69,7 @@ def test_every_state_has_an_answer_to_all_that_is_asked() -> None:
 
 
 def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     a.join()
     world.pass_(0)
@@ -168,7 +92,7 @@ def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns(
 
 
 def test_a_session_that_ends_has_the_others_rebalance(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     for _ in range(5):
@@ -180,9 +104,9 @@ def test_a_session_that_ends_has_the_others_rebalance(
 
 
 def test_who_does_not_join_in_time_is_left_behind_and_a_static_member_may_yet_come(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b, c = Client(group, "a"), Client(group, "b"), Client(group, "c", instance="c")
+    a, b, c = ClassicClient(group, "a"), ClassicClient(group, "b"), ClassicClient(group, "c", instance="c")
     stable(world, group, a, b, c)
     a.join()  # the leader: all have to
     for _ in range(9):
@@ -194,7 +118,7 @@ def test_who_does_not_join_in_time_is_left_behind_and_a_static_member_may_yet_co
 
 
 def test_who_has_joined_and_never_syncs_is_let_go(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join()
@@ -209,7 +133,7 @@ def test_who_has_joined_and_never_syncs_is_let_go(
 
 
 def test_a_leader_that_never_syncs_is_let_go_and_the_others_are_told(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join()
@@ -222,7 +146,7 @@ def test_a_leader_that_never_syncs_is_let_go_and_the_others_are_told(
 
 
 def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     refused = a.join(must_know_its_id=True)
     assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -246,9 +170,9 @@ def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it(
 
 
 def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
-    world = World()
-    group = make(world, delay_ms=3000)
-    clients = [Client(group, name) for name in "abc"]
+    world = SlowWorld()
+    group = classic_group(world, delay_ms=3000)
+    clients = [ClassicClient(group, name) for name in "abc"]
     for client in clients:
         client.join()
         world.pass_(2000)
@@ -258,9 +182,9 @@ def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
 
 
 def test_the_first_rebalance_waits_no_longer_than_members_do() -> None:
-    world = World()
-    group = make(world, delay_ms=25_000)
-    clients = [Client(group, name) for name in "abcdef"]
+    world = SlowWorld()
+    group = classic_group(world, delay_ms=25_000)
+    clients = [ClassicClient(group, name) for name in "abcdef"]
     for client in clients:
         client.join()
         world.pass_(10_000 - 1)
@@ -270,7 +194,7 @@ def test_the_first_rebalance_waits_no_longer_than_members_do() -> None:
 
 
 def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     for client in (a, b):
         client.join()
@@ -282,7 +206,7 @@ def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign(
 
 
 def test_who_joins_again_has_the_timeouts_that_it_names(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join(session_timeout_ms=3 * SESSION_MS, rebalance_timeout_ms=REBALANCE_MS // 2)
@@ -302,9 +226,9 @@ def test_who_joins_again_has_the_timeouts_that_it_names(
 
 
 def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
-    """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
+    """It lost the answer, joined and assigned again. Members must get the assignment that a restart would find."""
     a.join()
     b.join()
     world.pass_(0)
@@ -324,9 +248,9 @@ def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_
 
 
 def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a", instance="a"), Client(group, "b")
+    a, b = ClassicClient(group, "a", instance="a"), ClassicClient(group, "b")
     for client, rebalance_ms in ((a, 0), (b, REBALANCE_MS)):
         client.join(rebalance_timeout_ms=rebalance_ms)
     world.pass_(0)
@@ -343,11 +267,11 @@ def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time(
 
 
 def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a", instance="a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a", instance="a"), ClassicClient(group, "b", instance="b")
     stable(world, group, a, b)
-    again = Client(group, "b", instance="b")
+    again = ClassicClient(group, "b", instance="b")
     again.join()
     assert again.joined is None
     world.write()
@@ -363,12 +287,12 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance(
 
 @pytest.mark.parametrize("may_skip", [False, True])
 def test_a_static_leader_that_comes_back_does_not_assign(
-    world: World, group: ClassicGroup, may_skip: bool
+    world: SlowWorld, group: ClassicGroup, may_skip: bool
 ) -> None:
-    """Nobody would hear of it (KIP-814)."""
-    a, b = Client(group, "a", instance="a"), Client(group, "b")
+    """The group would ignore its assignments (KIP-814)."""
+    a, b = ClassicClient(group, "a", instance="a"), ClassicClient(group, "b")
     stable(world, group, a, b)
-    again = Client(group, "a", instance="a")
+    again = ClassicClient(group, "a", instance="a")
     again.join(may_skip_assignment=may_skip)
     world.write()
     assert again.joined.skip_assignment is may_skip
@@ -379,7 +303,7 @@ def test_a_static_leader_that_comes_back_does_not_assign(
 
 
 def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync(
-    world: World, a: Client, b: Client
+    world: SlowWorld, a: ClassicClient, b: ClassicClient
 ) -> None:
     a.join()
     world.pass_(0)
@@ -394,7 +318,7 @@ def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync(
 
 
 def test_who_has_waited_for_long_is_missed_again_once_it_is_answered(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join()
@@ -423,7 +347,7 @@ def test_who_has_waited_for_long_is_missed_again_once_it_is_answered(
 
 
 def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join()
@@ -436,7 +360,7 @@ def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have(
 
 
 def test_what_was_assigned_is_given_back_where_it_holds_no_more(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     members = sum(member.size_bytes for member in group)
@@ -450,27 +374,27 @@ def test_what_was_assigned_is_given_back_where_it_holds_no_more(
 
 
 def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     a.join()
     b.join()
     world.pass_(0)
     b.sync()
-    Client(group, "b", instance="b").join()
+    ClassicClient(group, "b", instance="b").join()
     assert (b.synced.error_code, group.state) == (ErrorCode.FENCED_INSTANCE_ID, State.PREPARING_REBALANCE)
 
 
 def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for_twice(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     a.join()
     b.join()
     world.pass_(0)
     a.sync(**{b.id: b"b"})
     world.write()
-    again = Client(group, "b", instance="b")
+    again = ClassicClient(group, "b", instance="b")
     again.join(client_id="anew", client_host="/elsewhere")
     world.write()
     assert again.generation == 1
@@ -481,11 +405,11 @@ def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for
 
 
 def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     stable(world, group, a, b)
-    again = Client(group, "b", instance="b")
+    again = ClassicClient(group, "b", instance="b")
     again.join()
     (stored,), world.waiting = world.waiting, []
     a.join()
@@ -496,13 +420,16 @@ def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since(
 
 
 def test_a_static_member_that_comes_back_otherwise_has_all_rebalance(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a", instance="a"), Client(group, "b", protocols=[("sticky", b"s"), ("range", b"r")])
+    a, b = (
+        ClassicClient(group, "a", instance="a"),
+        ClassicClient(group, "b", protocols=[("sticky", b"s"), ("range", b"r")]),
+    )
     stable(world, group, a, b)
     assert group.protocol in ("range", "sticky")
     other = [each for each in a.protocols if each[0] != group.protocol]
-    again = Client(group, "a", instance="a", protocols=other)
+    again = ClassicClient(group, "a", instance="a", protocols=other)
     again.join()
     assert (group.state, again.joined) == (State.PREPARING_REBALANCE, None)
     b.join()
@@ -510,17 +437,19 @@ def test_a_static_member_that_comes_back_otherwise_has_all_rebalance(
 
 
 def test_a_static_member_whose_return_cannot_be_stored_is_not_a_member(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     stable(world, group, a, b)
-    again = Client(group, "b", instance="b")
+    again = ClassicClient(group, "b", instance="b")
     again.join()
     world.write(ErrorCode.NOT_COORDINATOR)
     assert (again.joined.error_code, a.heartbeat()) == (UNKNOWN, REJOIN)
 
 
-def test_what_cannot_be_stored_is_assigned_to_nobody(world: World, group: ClassicGroup, a: Client) -> None:
+def test_what_cannot_be_stored_is_assigned_to_nobody(
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
+) -> None:
     a.join()
     world.pass_(0)
     a.sync(**{a.id: b"mine"})
@@ -533,24 +462,24 @@ def test_what_cannot_be_stored_is_assigned_to_nobody(world: World, group: Classi
     [("connect", [("range", b"")]), ("consumer", []), ("consumer", [("x", b"")])],
 )
 def test_who_shares_no_protocol_is_refused(
-    world: World, group: ClassicGroup, protocol_type: str, protocols: list[tuple[str, bytes]]
+    world: SlowWorld, group: ClassicGroup, protocol_type: str, protocols: list[tuple[str, bytes]]
 ) -> None:
-    stable(world, group, Client(group, "a"))
-    refused = Client(group, "b").join(protocol_type=protocol_type, protocols=protocols)
+    stable(world, group, ClassicClient(group, "a"))
+    refused = ClassicClient(group, "b").join(protocol_type=protocol_type, protocols=protocols)
     assert (refused.error_code, len(group.members)) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, 1)
 
 
 def test_an_empty_group_takes_any_protocol_but_none() -> None:
-    group = make(World())
+    group = classic_group(SlowWorld())
     for asked in ({"protocol_type": ""}, {"protocols": []}):
-        refused = Client(group, "b").join(**asked)
+        refused = ClassicClient(group, "b").join(**asked)
         assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_group_that_is_full_takes_nobody_and_keeps_those_it_has() -> None:
-    world = World()
-    group = make(world, max_size=2)
-    a, b, c = (Client(group, name) for name in "abc")
+    world = SlowWorld()
+    group = classic_group(world, max_size=2)
+    a, b, c = (ClassicClient(group, name) for name in "abc")
     stable(world, group, a, b)
     refused = c.join()
     assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -560,22 +489,30 @@ def test_a_group_that_is_full_takes_nobody_and_keeps_those_it_has() -> None:
     assert (a.generation, b.generation) == (2, 2)
 
 
-def test_members_that_leave_are_named_by_id_or_by_instance(world: World, group: ClassicGroup) -> None:
-    a, b, c = Client(group, "a"), Client(group, "b", instance="b"), Client(group, "c", instance="c")
+def test_members_that_leave_are_named_by_id_or_by_instance(world: SlowWorld, group: ClassicGroup) -> None:
+    a, b, c = (
+        ClassicClient(group, "a"),
+        ClassicClient(group, "b", instance="b"),
+        ClassicClient(group, "c", instance="c"),
+    )
     stable(world, group, a, b, c)
     codes = group.leave([(a.id, None), ("", "b"), ("", "who"), ("who", None), (b.id, "c"), (c.id, "who")])
     assert codes == [NONE, NONE, UNKNOWN, UNKNOWN, ErrorCode.FENCED_INSTANCE_ID, UNKNOWN]
     assert (set(group.members), c.heartbeat()) == ({c.id}, REJOIN)
 
 
-def test_the_last_one_that_leaves_leaves_an_empty_group(world: World, group: ClassicGroup, a: Client) -> None:
+def test_the_last_one_that_leaves_leaves_an_empty_group(
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
+) -> None:
     stable(world, group, a)
     assert group.leave([(a.id, None)]) == [NONE]
     assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
     assert (group.deletion_problem(Operation.DELETE), world.held_bytes) == (NONE, group.memory.size_bytes)
 
 
-def test_who_goes_by_another_protocol_does_not_sync(world: World, group: ClassicGroup, a: Client) -> None:
+def test_who_goes_by_another_protocol_does_not_sync(
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
+) -> None:
     stable(world, group, a)
     answers: list[SyncGroupResponse] = []
     for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
@@ -583,10 +520,10 @@ def test_who_goes_by_another_protocol_does_not_sync(world: World, group: Classic
     assert {answer.error_code for answer in answers} == {ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
 
 
-def test_who_may_commit(world: World, group: ClassicGroup) -> None:
+def test_who_may_commit(world: SlowWorld, group: ClassicGroup) -> None:
     may = group.commit_problem
     assert (may("", None, -1), may("who", None, -1), may("who", None, 3)) == (NONE, NONE, UNKNOWN)
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     stable(world, group, a, b)
     assert (may(a.id, None, 1), may("", None, -1), may("who", None, 1)) == (NONE, UNKNOWN, UNKNOWN)
     assert may("who", "b", 1) == ErrorCode.FENCED_INSTANCE_ID
@@ -598,7 +535,7 @@ def test_who_may_commit(world: World, group: ClassicGroup) -> None:
     assert may(a.id, None, 2) == may("", None, -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_commits_keep_a_member_alive(world: World, group: ClassicGroup, a: Client) -> None:
+def test_commits_keep_a_member_alive(world: SlowWorld, group: ClassicGroup, a: ClassicClient) -> None:
     stable(world, group, a)
     for _ in range(5):
         world.pass_(SESSION_MS - 1)
@@ -606,7 +543,7 @@ def test_commits_keep_a_member_alive(world: World, group: ClassicGroup, a: Clien
 
 
 def test_who_asks_again_while_it_waits_is_answered_twice(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     stable(world, group, a, b)
     a.join()
@@ -620,10 +557,10 @@ def test_who_asks_again_while_it_waits_is_answered_twice(
     assert ([answer.error_code for answer in first], twice) == ([REJOIN], [])
 
 
-def test_a_group_is_restored_as_it_was_stored(world: World, group: ClassicGroup) -> None:
-    a, b = Client(group, "a"), Client(group, "b", instance="b")
+def test_a_group_is_restored_as_it_was_stored(world: SlowWorld, group: ClassicGroup) -> None:
+    a, b = ClassicClient(group, "a"), ClassicClient(group, "b", instance="b")
     stable(world, group, a, b)
-    restored = make(world)
+    restored = classic_group(world)
     restored.restore(world.stored[-1])
     restored.begin()
     assert (restored.state, restored.generation, restored.leader) == (State.STABLE, 1, a.id)
@@ -644,9 +581,9 @@ def test_a_group_is_restored_as_it_was_stored(world: World, group: ClassicGroup)
     assert restored.members == {}
 
 
-def restored(world: World, group: ClassicGroup, **options: int) -> ClassicGroup:
-    """Return what a restart makes of a group."""
-    again = make(world, **options)
+def restored(world: SlowWorld, group: ClassicGroup, **options: int) -> ClassicGroup:
+    """Return the group after a restart."""
+    again = classic_group(world, **options)
     again.restore(world.stored[-1])
     world.timers.clear()
     again.begin()
@@ -654,19 +591,19 @@ def restored(world: World, group: ClassicGroup, **options: int) -> ClassicGroup:
     return again
 
 
-def test_a_restart_forgets_neither_protocols_nor_topics(world: World, group: ClassicGroup) -> None:
+def test_a_restart_forgets_neither_protocols_nor_topics(world: SlowWorld, group: ClassicGroup) -> None:
     subscription = b"\x00\x01\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
-    a = Client(group, "a", protocols=[("range", subscription)])
+    a = ClassicClient(group, "a", protocols=[("range", subscription)])
     stable(world, group, a)
     group = restored(world, group)
     assert (group.reads("t"), group.reads("u")) == (True, False)
-    b = Client(group, "b", protocols=[("range", subscription)])
+    b = ClassicClient(group, "b", protocols=[("range", subscription)])
     assert b.join() is None, "it shares the protocol that was stored"
     assert group.state is State.PREPARING_REBALANCE
 
 
 def test_since_when_nobody_is_a_member_is_kept_over_a_restart(
-    world: World, group: ClassicGroup, a: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
 ) -> None:
     stable(world, group, a)
     world.pass_(777)
@@ -679,28 +616,28 @@ def test_since_when_nobody_is_a_member_is_kept_over_a_restart(
 
 
 def test_a_member_of_which_an_old_kafka_wrote_one_timeout_has_it_for_both(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    stable(world, group, Client(group, "a"))
+    stable(world, group, ClassicClient(group, "a"))
     world.stored[-1].members[0].rebalance_timeout = 0
     (member,) = restored(world, group)
     assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (SESSION_MS, SESSION_MS)
 
 
 def test_the_protocol_is_the_one_that_most_prefer_of_those_that_all_know(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
     best = [("sticky", b"s"), ("range", b"r")]
     for name, protocols in (("a", best[::-1]), ("b", best), ("c", [("own", b""), *best])):
-        Client(group, name, protocols=protocols).join()
+        ClassicClient(group, name, protocols=protocols).join()
     world.pass_(0)
     assert group.protocol == "sticky"
 
 
 def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last(
-    world: World, group: ClassicGroup
+    world: SlowWorld, group: ClassicGroup
 ) -> None:
-    a, b, c = (Client(group, name) for name in "abc")
+    a, b, c = (ClassicClient(group, name) for name in "abc")
     stable(world, group, a, b, c)
     assert restored(world, group, max_size=3).state is State.STABLE
     group = restored(world, group, max_size=2)
@@ -713,18 +650,20 @@ def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last(
 
 
 def test_an_id_that_was_given_out_is_nobody_s_instance() -> None:
-    group = make(World())
-    a = Client(group, "a")
+    group = classic_group(SlowWorld())
+    a = ClassicClient(group, "a")
     refused = a.join(must_know_its_id=True)
     a.id, a.instance = refused.member_id, "i"
     refused = a.join()
     assert (refused.error_code, group.members) == (UNKNOWN, {})
 
 
-def test_an_id_that_was_given_out_is_given_back(world: World, group: ClassicGroup, a: Client) -> None:
+def test_an_id_that_was_given_out_is_given_back(
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
+) -> None:
     stable(world, group, a)
     held_bytes = world.held_bytes
-    refused = Client(group, "b").join(must_know_its_id=True)
+    refused = ClassicClient(group, "b").join(must_know_its_id=True)
     assert world.held_bytes == held_bytes + PENDING_BYTES + text_bytes(refused.member_id)
     a.join()
     assert (a.joined, group.leave([(refused.member_id, None)])) == (None, [NONE])
@@ -733,9 +672,11 @@ def test_an_id_that_was_given_out_is_given_back(world: World, group: ClassicGrou
     assert len([timer for timer in world.timers if timer.callback]) == 2, "a session, and the wait for a sync"
 
 
-def test_nothing_is_waited_for_of_those_that_have_left(world: World, group: ClassicGroup, a: Client) -> None:
+def test_nothing_is_waited_for_of_those_that_have_left(
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient
+) -> None:
     stable(world, group, a)
-    b = Client(group, "b")
+    b = ClassicClient(group, "b")
     b.join()
     a.join()
     assert group.leave([(b.id, None)]) == [NONE]
@@ -749,12 +690,14 @@ def test_nothing_is_waited_for_of_those_that_have_left(world: World, group: Clas
     assert (group.state_since_ms, world.stored[-1].current_state_timestamp) == (world.now_ms, world.now_ms)
 
 
-def test_once_all_have_synced_nothing_is_waited_for_but_sessions(world: World, group: ClassicGroup) -> None:
-    stable(world, group, Client(group, "a"), Client(group, "b"))
+def test_once_all_have_synced_nothing_is_waited_for_but_sessions(
+    world: SlowWorld, group: ClassicGroup
+) -> None:
+    stable(world, group, ClassicClient(group, "a"), ClassicClient(group, "b"))
     assert len([timer for timer in world.timers if timer.callback]) == 2
 
 
-def test_who_syncs_is_alive(world: World, group: ClassicGroup, a: Client) -> None:
+def test_who_syncs_is_alive(world: SlowWorld, group: ClassicGroup, a: ClassicClient) -> None:
     stable(world, group, a)
     for _ in range(5):
         world.pass_(SESSION_MS - 1)
@@ -763,7 +706,7 @@ def test_who_syncs_is_alive(world: World, group: ClassicGroup, a: Client) -> Non
 
 
 def test_who_syncs_again_while_it_waits_is_answered_twice(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     a.join()
     b.join()
@@ -777,30 +720,30 @@ def test_who_syncs_again_while_it_waits_is_answered_twice(
     assert [answer.error_code for answer in answers] == [REJOIN]
 
 
-def test_strangers_that_leave_disturb_nobody(world: World, group: ClassicGroup, a: Client) -> None:
+def test_strangers_that_leave_disturb_nobody(world: SlowWorld, group: ClassicGroup, a: ClassicClient) -> None:
     stable(world, group, a)
     assert group.leave([("who", None)]) == [UNKNOWN]
     assert (group.state, a.heartbeat()) == (State.STABLE, NONE)
 
 
-def test_of_a_group_that_is_gone_nothing_is_left(world: World, group: ClassicGroup) -> None:
-    stable(world, group, Client(group, "a"))
+def test_of_a_group_that_is_gone_nothing_is_left(world: SlowWorld, group: ClassicGroup) -> None:
+    stable(world, group, ClassicClient(group, "a"))
     assert group.deletion_problem(Operation.DELETE_OFFSETS) == NONE
-    Client(group, "b").join(must_know_its_id=True)
-    Client(group, "c").join()
+    ClassicClient(group, "b").join(must_know_its_id=True)
+    ClassicClient(group, "c").join()
     group.end(UNKNOWN)
     assert group.deletion_problem(Operation.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
     assert (group.is_awaited, [timer for timer in world.timers if timer.callback]) == (False, [])
 
 
-def test_who_knows_what_some_members_do_not_is_refused(world: World, group: ClassicGroup) -> None:
-    stable(world, group, Client(group, "a"), Client(group, "b", protocols=[("range", b"r")]))
-    refused = Client(group, "c", protocols=[("sticky", b"s")]).join()
+def test_who_knows_what_some_members_do_not_is_refused(world: SlowWorld, group: ClassicGroup) -> None:
+    stable(world, group, ClassicClient(group, "a"), ClassicClient(group, "b", protocols=[("range", b"r")]))
+    refused = ClassicClient(group, "c", protocols=[("sticky", b"s")]).join()
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     a.join(rebalance_timeout_ms=10 * NEW_MEMBER_MS)
     world.pass_(0)
@@ -814,12 +757,12 @@ def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long(
     assert (b.joined.error_code, set(group.members)) == (UNKNOWN, {a.id})
 
 
-def test_what_its_members_read_is_known_of_consumers_alone(world: World, group: ClassicGroup) -> None:
+def test_what_its_members_read_is_known_of_consumers_alone(world: SlowWorld, group: ClassicGroup) -> None:
     subscription = b"\x00\x01\x00\x00\x00\x02\x00\x01s\x00\x01t\x00\x00\x00\x00"
-    a = Client(group, "a", protocols=[("range", subscription)])
+    a = ClassicClient(group, "a", protocols=[("range", subscription)])
     stable(world, group, a)
     assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, 5)
-    b = Client(group, "b", protocols=[("range", b"?")])
+    b = ClassicClient(group, "b", protocols=[("range", b"?")])
     b.join()
     assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, None)
     a.join()
@@ -829,7 +772,7 @@ def test_what_its_members_read_is_known_of_consumers_alone(world: World, group: 
 
 
 def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves(
-    world: World, group: ClassicGroup, a: Client, b: Client
+    world: SlowWorld, group: ClassicGroup, a: ClassicClient, b: ClassicClient
 ) -> None:
     a.join()
     b.join()
@@ -844,22 +787,22 @@ def test_what_a_leader_has_assigned_reaches_the_others_though_its_client_leaves(
 
 
 class GroupModel(RuleBasedStateMachine):
-    """Members that do what they please: whoever asks is answered in the end, and what is counted adds up."""
+    """Members in any order of events: every request is answered in the end, and all counts add up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.group = make(self.world, max_size=4)
-        self.clients: list[Client] = []
+        self.world = SlowWorld()
+        self.group = classic_group(self.world, max_size=4)
+        self.clients: list[ClassicClient] = []
         self.owed = 0
 
-    def pick(self, number: int) -> Client:
+    def pick(self, number: int) -> ClassicClient:
         return self.clients[number % len(self.clients)]
 
     @rule(static=st.sampled_from([None, "x", "y"]), sticky=st.booleans())
     def arrive(self, static: str | None, sticky: bool) -> None:
         protocols = [("sticky", b"s")] if sticky else [("range", b"r"), ("sticky", b"s")]
-        self.clients.append(Client(self.group, "c", instance=static, protocols=protocols))
+        self.clients.append(ClassicClient(self.group, "c", instance=static, protocols=protocols))
 
     @precondition(lambda self: self.clients)
     @rule(number=st.integers(0, 9), must_know=st.booleans())
@@ -871,7 +814,7 @@ class GroupModel(RuleBasedStateMachine):
             assert not answered
             answered.append(response)
             self.owed -= 1
-            Client.has_joined(client, response)
+            ClassicClient.has_joined(client, response)
             if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 client.id = response.member_id
             elif response.error_code in (UNKNOWN, ErrorCode.FENCED_INSTANCE_ID):
@@ -930,7 +873,7 @@ class GroupModel(RuleBasedStateMachine):
         assert (group.state is State.EMPTY) <= (not group.members)
 
     def teardown(self) -> None:
-        """However it went, the group comes to rest: nobody waits for ever, and nobody stays who is not heard of."""
+        """In the end the group is at rest: no request waits, and silent members are gone."""
         for _ in range(10):
             self.world.write()
             self.world.pass_(5 * REBALANCE_MS)

@@ -1,10 +1,10 @@
-"""Consumer groups (KIP-848), step by step: epochs and fences, who gives up and who waits, static members, timers."""
+"""Consumer groups (KIP-848) step by step: epochs, fencing, revocation, static members, timers."""
 
 import weakref
 
 import pytest
 
-from tests.support.consumer_groups import SESSION_MS, Answer, Client, World, restore
+from tests.support.groups import SESSION_MS, Answer, Client, World, restore
 from tidelog.broker.groups import consumer_member, subscriptions, topic_patterns
 from tidelog.broker.groups.classic import Operation
 from tidelog.broker.groups.consumer import ConsumerGroup, GroupState
@@ -482,7 +482,7 @@ def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> N
 def test_a_regular_expression_that_was_taken_is_not_judged_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a start with another release, whose bounds are others, would end members that there are."""
+    """Otherwise a start with another release, which has other bounds, would remove existing members."""
     one = client("m", regex="a")
     assert one.heartbeat(world.group()).code is NONE
     monkeypatch.setattr(topic_patterns, "MOST_LETTERS", 0)
@@ -616,7 +616,7 @@ def test_who_waits_when_the_broker_stops_is_answered(world: World) -> None:
 def test_what_is_found_for_a_group_after_the_broker_stops_is_not_written(
     group: ConsumerGroup, world: World
 ) -> None:
-    """What it would be written to may be closed by then."""
+    """The log may be closed by then."""
     one, two = client("m1", "a"), client("m2", regex="b")
     one.heartbeat(group)
     world.is_lazy = True
@@ -640,7 +640,7 @@ def test_what_is_shared_out_after_the_broker_stops_is_not_written(world: World) 
 
 
 def test_a_group_that_is_ended_answers_who_waits_and_writes_no_more(world: World) -> None:
-    """Not even what is found for it later: it would bring back, with the next start, what was taken back."""
+    """Not even matches found later: after the next start they would bring the group back."""
     world.is_lazy = True
     group = world.group()
     one, two = client("m1", "a"), client("m2", regex="b")
@@ -725,7 +725,7 @@ def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> N
 def test_a_member_does_not_expire_while_the_broker_owes_it_an_answer(
     world: World, said: dict[str, str]
 ) -> None:
-    """1,200 expressions took longer than a session to match, and members were taken out before they were answered."""
+    """1,200 expressions took longer than a session to match, and members were removed before they got an answer."""
     world.is_lazy = True
     group = world.group()
     one = Client("m", frozenset("a"), **said)
@@ -763,11 +763,11 @@ def test_who_waits_is_answered_however_fast_epochs_follow_one_another() -> None:
 
 
 class Owns(frozenset[int]):
-    """What a member says it has, as an object of which it can be told whether it is there still."""
+    """A report of owned partitions, as an object whose lifetime can be observed."""
 
 
 def test_of_a_member_one_heartbeat_waits_and_little_of_it_is_held() -> None:
-    """Each may say 128 Ki letters, and name as many partitions as fit a request."""
+    """Each may have 128 Ki letters, and as many partitions as fit into a request."""
     world = World()
     world.topics = {"a": (b"a" * 16, 4)}
     group = world.group()

@@ -1,4 +1,4 @@
-"""`__consumer_offsets`: what Kafka has written there in any of its versions, and what a start makes of it."""
+"""Loading `__consumer_offsets` with the records of all versions of Kafka."""
 
 import logging
 from contextlib import suppress
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.batches import changed
-from tests.support.consumer_groups import World, restore
+from tests.support.groups import World, restore
 from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
@@ -50,7 +50,7 @@ KEY = records.offset_key("g", "t", 0)
 
 
 def log_of(folder: Path, *batches: bytes) -> Log:
-    """Open a log that somebody else has written."""
+    """Open a log that another broker has written."""
     folder.mkdir()
     (folder / "00000000000000000000.log").write_bytes(b"".join(batches))
     return open_log(folder, was_cut_off=False)
@@ -279,7 +279,7 @@ def test_a_consumer_group_is_read_as_kafka_writes_it(tmp_path: Path) -> None:
 
 
 def test_epochs_of_an_assignment_are_passed_over(tmp_path: Path) -> None:
-    """Kafka 4.3 writes with each partition since when the member has it (KIP-1251)."""
+    """Kafka 4.3 stores with each partition the epoch in which the member got it (KIP-1251)."""
     key, epochs = "0008 0001 67 0001 6d", "01 00 05 02 00000003"
     current = bytes.fromhex("0000 00000004 00000003 01 02" + "74" * 16 + f"02 00000000 {epochs} 01 00")
     entries = [*consumers(key), (bytes.fromhex(key), current)]
@@ -474,7 +474,7 @@ def test_when_an_offset_expires_is_stored() -> None:
 
 
 def test_what_is_forgotten() -> None:
-    """KIP-211, and what a client has said itself; and what is of a topic that is there no more."""
+    """KIP-211, retention times of clients, and deleted topics."""
     held = GroupOffsets()
     for partition, (commit_ms, expire_ms, topic_id) in enumerate(
         [(100, -1, T_ID), (200, -1, T_ID), (100, 150, T_ID), (100, 900, T_ID), (200, -1, b"u" * 16)]
@@ -483,7 +483,7 @@ def test_what_is_forgotten() -> None:
 
     def gone(now_ms: int, since: int | None, reads: bool = False, topic_id: bytes | None = T_ID) -> list[int]:
         unused = None if reads else (lambda commit_ms: commit_ms if since is None else since)
-        return [partition for partition, _ in held.forgettable("t", Expiry(topic_id, now_ms, 100, unused))]
+        return [partition for partition, _ in held.expired("t", Expiry(topic_id, now_ms, 100, unused))]
 
     assert gone(149, None) == [4]
     assert gone(150, None) == [2, 4]

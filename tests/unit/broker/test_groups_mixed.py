@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
+"""Classic members in a consumer group, and groups that change from one kind to the other (KIP-848)."""
 
 import time
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.consumer_groups import CONFIG, SESSION_MS, Client, World, drive
+from tests.support.groups import CONFIG, SESSION_MS, SUBSCRIPTIONS, Client, CooperativeClient, World, drive
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import migration, services
 from tidelog.broker.groups.assignors import Subscriber
@@ -30,13 +30,11 @@ from tidelog.protocol.coordinator.form import Form
 from tidelog.protocol.coordinator.records import group_key
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
-from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.errors import StorageError
 
 A, B = b"a" * 16, b"b" * 16
 NONE, REJOIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-SUBSCRIPTIONS = Form(ConsumerProtocolSubscription, "0-3", flexible="")
 ASSIGNMENTS = Form(ConsumerProtocolAssignment, "0-3", flexible="")
 
 
@@ -52,54 +50,10 @@ def group(world: World) -> ConsumerGroup:
     return world.group()
 
 
-class Classic:
-    """A member of the classic protocol, whose assignor is cooperative."""
-
-    def __init__(self, group: ConsumerGroup, *topics: str, instance_id: str | None = None) -> None:
-        self.group = group
-        self.topics = topics
-        self.member_id = ""
-        self.instance_id = instance_id
-        self.generation = -1
-        self.owns: dict[str, list[int]] = {}
-
-    def join(self, **said: object) -> JoinGroupResponse:
-        owned = [ProtocolTopicPartitions(topic=topic, partitions=each) for topic, each in self.owns.items()]
-        subscription = ConsumerProtocolSubscription(topics=list(self.topics), owned_partitions=owned)
-        asked = Joining(
-            member_id=self.member_id,
-            instance_id=self.instance_id,
-            client_id="client",
-            client_host="/127.0.0.1",
-            rebalance_timeout_ms=60_000,
-            session_timeout_ms=10_000,
-            protocol_type="consumer",
-            protocols=[("cooperative-sticky", SUBSCRIPTIONS.write(subscription, 1))],
-        )
-        answers: list[JoinGroupResponse] = []
-        drive(self.group.join(asked._replace(**said)), answers.append)
-        if answers[0].error_code in (NONE, ErrorCode.MEMBER_ID_REQUIRED):
-            self.member_id, self.generation = answers[0].member_id, answers[0].generation_id
-        return answers[0]
-
-    def sync(self, **said: object) -> SyncGroupResponse:
-        answers: list[SyncGroupResponse] = []
-        asked: dict[str, Any] = {"protocol_type": "consumer", "protocol": "cooperative-sticky", **said}
-        syncing = self.group.sync(self.member_id, self.instance_id, self.generation, {}, **asked)
-        drive(syncing, answers.append)
-        if answers[0].error_code == NONE:
-            assigned = assignment_of(answers[0].assignment).assigned_partitions
-            self.owns = {each.topic: each.partitions for each in assigned}
-        return answers[0]
-
-    def heartbeat(self) -> ErrorCode:
-        return self.group.heartbeat(self.member_id, self.instance_id, self.generation)
-
-
 def test_a_classic_member_joins_when_others_have_given_up(group: ConsumerGroup) -> None:
     new = Client("m", frozenset(["a"]))
     new.heartbeat(group)
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     joined = old.join()
     assert (joined.error_code, joined.protocol_type, joined.protocol_name) == (
         NONE,
@@ -120,7 +74,7 @@ def test_a_classic_member_joins_when_others_have_given_up(group: ConsumerGroup) 
 
 
 def test_a_classic_member_gives_up_and_joins_again(group: ConsumerGroup) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     assert old.owns == {"a": [0, 1, 2, 3]}
@@ -140,12 +94,12 @@ def test_a_classic_member_gives_up_and_joins_again(group: ConsumerGroup) -> None
 
 
 def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(group: ConsumerGroup) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     assert old.join(must_know_its_id=True).error_code == ErrorCode.MEMBER_ID_REQUIRED
-    assert old.member_id
+    assert old.id
     assert not group.members
     assert old.join(must_know_its_id=True).error_code == NONE
-    assert list(group.members) == [old.member_id]
+    assert list(group.members) == [old.id]
 
 
 @pytest.mark.parametrize(
@@ -158,26 +112,26 @@ def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(group: Consume
     ],
 )
 def test_a_classic_member_must_speak_as_the_others_do(group: ConsumerGroup, said: dict[str, object]) -> None:
-    Classic(group, "a").join()
-    assert Classic(group, "a").join(**said).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    CooperativeClient(group, "a").join()
+    assert CooperativeClient(group, "a").join(**said).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_classic_member_is_refused_what_is_not_its_own(group: ConsumerGroup) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     assert old.sync(protocol="range").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     old.generation += 1
     assert old.heartbeat() is ErrorCode.ILLEGAL_GENERATION
     assert old.sync().error_code == ErrorCode.ILLEGAL_GENERATION
-    assert group.commit_problem(old.member_id, None, old.generation) is ErrorCode.ILLEGAL_GENERATION
-    assert group.commit_problem(old.member_id, None, old.generation - 1, is_old=True) is NONE
+    assert group.commit_problem(old.id, None, old.generation) is ErrorCode.ILLEGAL_GENERATION
+    assert group.commit_problem(old.id, None, old.generation - 1, is_old=True) is NONE
     Client("m", frozenset(["a"])).heartbeat(group)
     assert group.heartbeat("m", None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert group.heartbeat("x", None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_sync_in_a_new_epoch_has_the_member_join_again(group: ConsumerGroup) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     Client("m", frozenset(["b"])).heartbeat(group)
     assert old.sync().error_code == REJOIN
@@ -187,7 +141,7 @@ def test_a_sync_in_a_new_epoch_has_the_member_join_again(group: ConsumerGroup) -
 def test_a_classic_member_that_is_silent_or_does_not_join_again_is_taken_out(
     group: ConsumerGroup, world: World, wait_ms: int
 ) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     new = Client("m", frozenset(["a"]))
@@ -196,11 +150,11 @@ def test_a_classic_member_that_is_silent_or_does_not_join_again_is_taken_out(
         if wait_ms > 10_000:
             assert old.heartbeat() is REJOIN
         world.pass_(5_000)
-        assert (old.member_id in group.members) == (passed_ms + 5_000 < wait_ms)
+        assert (old.id in group.members) == (passed_ms + 5_000 < wait_ms)
 
 
 def test_a_classic_member_that_does_not_sync_is_taken_out(group: ConsumerGroup, world: World) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     for _ in range(12):
         assert old.heartbeat() is NONE
@@ -211,7 +165,7 @@ def test_a_classic_member_that_does_not_sync_is_taken_out(group: ConsumerGroup, 
 def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more(
     group: ConsumerGroup, world: World
 ) -> None:
-    old, new = Classic(group, "a"), Client("m", frozenset(["b"]))
+    old, new = CooperativeClient(group, "a"), Client("m", frozenset(["b"]))
     old.join()
     new.heartbeat(group)
     assert old.heartbeat() is REJOIN
@@ -225,7 +179,7 @@ def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more
 
 
 def test_a_classic_member_that_joins_or_syncs_is_alive(group: ConsumerGroup, world: World) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     for act in (old.join, old.sync, old.join, old.sync):
         world.pass_(9_000)
         assert act().error_code == NONE
@@ -234,21 +188,21 @@ def test_a_classic_member_that_joins_or_syncs_is_alive(group: ConsumerGroup, wor
 def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to(
     group: ConsumerGroup, world: World
 ) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     new = Client("m", frozenset(["b"]))
     new.heartbeat(group)
     for _ in range(12):
-        assert (old.sync().error_code, old.member_id in group.members) == (REJOIN, True)
-        group._extend_session(group.members[old.member_id])
+        assert (old.sync().error_code, old.id in group.members) == (REJOIN, True)
+        group._extend_session(group.members[old.id])
         world.pass_(5_000)
         new.heartbeat(group)
     assert list(group.members) == ["m"]
 
 
 def test_classic_members_hear_of_topics_that_grow(group: ConsumerGroup, world: World) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     world.topics["a"] = (A, 5)
@@ -262,9 +216,9 @@ def test_classic_members_hear_of_topics_that_grow(group: ConsumerGroup, world: W
 def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(group: ConsumerGroup) -> None:
     new = Client("m", frozenset(["a"]), instance_id="i")
     new.send(group, new.beat()._replace(rack_id="rack"))
-    static = Classic(group, "a", instance_id="i")
+    static = CooperativeClient(group, "a", instance_id="i")
     assert static.join(must_know_its_id=True).error_code == NONE
-    assert group.members[static.member_id].subscription.rack_id == "rack"
+    assert group.members[static.id].subscription.rack_id == "rack"
 
 
 def test_the_group_stays_one_of_consumers_while_others_speak_the_new_protocol(world: World) -> None:
@@ -272,13 +226,13 @@ def test_the_group_stays_one_of_consumers_while_others_speak_the_new_protocol(wo
     group = world.group()
     Client("m", frozenset(["a"]), instance_id="i").heartbeat(group)
     Client("n", frozenset(["a"])).heartbeat(group)
-    assert Classic(group, "a", instance_id="i").join().error_code == NONE
+    assert CooperativeClient(group, "a", instance_id="i").join().error_code == NONE
     assert world.downgraded == []
 
 
 def test_a_classic_member_is_answered_when_that_is_stored(group: ConsumerGroup, world: World) -> None:
     world.fails = True
-    assert Classic(group, "a").join().error_code == ErrorCode.NOT_COORDINATOR
+    assert CooperativeClient(group, "a").join().error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: World) -> None:
@@ -293,7 +247,7 @@ def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: Worl
 
 
 def test_a_classic_member_of_an_earlier_generation_is_told_so(group: ConsumerGroup) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     Client("m", frozenset(["b"])).heartbeat(group)
@@ -304,24 +258,24 @@ def test_a_classic_member_of_an_earlier_generation_is_told_so(group: ConsumerGro
 
 
 def test_who_has_left_is_not_there_after_a_restart(group: ConsumerGroup, world: World) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
-    group.leave([(old.member_id, None)])
+    group.leave([(old.id, None)])
     assert not world.restarted().members
 
 
 def test_members_leave_by_their_ids_or_by_their_instances(group: ConsumerGroup) -> None:
-    static, other = Classic(group, "a", instance_id="i"), Classic(group, "a")
+    static, other = CooperativeClient(group, "a", instance_id="i"), CooperativeClient(group, "a")
     static.join()
     other.join()
-    asked = [("", "i"), (other.member_id, None), ("x", None), ("", "none")]
+    asked = [("", "i"), (other.id, None), ("x", None), ("", "none")]
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert group.leave(asked) == [NONE, NONE, unknown, unknown]
     assert not group.members
 
 
 def test_a_static_member_that_comes_back_by_the_other_protocol_has_what_it_had(group: ConsumerGroup) -> None:
-    static = Classic(group, "a", instance_id="i")
+    static = CooperativeClient(group, "a", instance_id="i")
     static.join()
     static.sync()
     new = Client("m", frozenset(["a"]), instance_id="i")
@@ -338,7 +292,7 @@ def test_the_group_becomes_classic_when_the_last_new_member_leaves(world: World)
     new, other = Client("m", frozenset(["a"])), Client("n", frozenset(["a"]))
     new.heartbeat(group)
     other.heartbeat(group)
-    Classic(group, "a").join()
+    CooperativeClient(group, "a").join()
     new.leave(group)
     assert world.downgraded == []
     world.pass_(5_000)
@@ -389,7 +343,7 @@ def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it
 
 
 class Submitted:
-    """Services whose maintenance thread does nothing by itself."""
+    """Services whose maintenance thread runs only when the test calls it."""
 
     def __init__(self) -> None:
         self.jobs: list[Later] = []
@@ -407,7 +361,7 @@ class Submitted:
         return self.jobs[-1]
 
     def assign(self, members: dict[str, Subscriber], counts: dict[bytes, int]) -> bool:
-        """Tell whether that is done at once."""
+        """Tell whether the assignment is made at once."""
         assigned = self.services.assign("g", "uniform", members, counts, self.told.append)
         return assigned is not None
 
@@ -451,7 +405,7 @@ def test_what_takes_long_is_assigned_on_the_maintenance_thread_however_few_parti
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(group: ConsumerGroup, world: World) -> None:
     new = Client("m", frozenset(["a"]))
     new.heartbeat(group)
-    old = Classic(group, "a", instance_id="i")
+    old = CooperativeClient(group, "a", instance_id="i")
     old.join()
     new.heartbeat(group)
     group.epoch += 1  # for which there is no target yet
@@ -461,10 +415,10 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(group: ConsumerGroup,
         "cooperative-sticky",
         group.epoch,
     )
-    assert value.leader == old.member_id
+    assert value.leader == old.id
     (member,) = value.members
     assert (member.member_id, member.group_instance_id, member.session_timeout) == (
-        old.member_id,
+        old.id,
         "i",
         10_000,
     )
@@ -535,7 +489,7 @@ def test_of_a_classic_assignment_only_partitions_that_are_there_are_taken_over(
 
 
 def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: World) -> None:
-    """Each name made a set of all that was named before: sixty thousand took ten seconds of the event loop."""
+    """Once each name copied the set of all earlier ones: sixty thousand took ten seconds of the event loop."""
     indexes = range(60_000)
     world.topics["a"] = (A, len(indexes))
     named = [ProtocolTopicPartitions(topic="a", partitions=[index]) for index in indexes]
@@ -589,7 +543,7 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
 def test_who_is_refused_has_not_all_members_read_each_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they say may be long: a heartbeat that is refused took a second of the event loop."""
+    """Their metadata may be large: a refused heartbeat once took a second of the event loop."""
     last = FakeClassicMember("m2", b"\xff")
     classic: Any = FakeClassicGroup(FakeClassicMember("m1", given(0)), last)
     read: list[bytes] = []
@@ -610,11 +564,11 @@ def test_who_is_refused_has_not_all_members_read_each_time(
 
 
 def test_classic_members_are_there_after_a_restart(group: ConsumerGroup, world: World) -> None:
-    old = Classic(group, "a")
+    old = CooperativeClient(group, "a")
     old.join()
     old.sync()
     again = world.restarted()
-    assert again.heartbeat(old.member_id, None, old.generation) is NONE
+    assert again.heartbeat(old.id, None, old.generation) is NONE
     world.pass_(SESSION_MS)
     assert not again.members
 

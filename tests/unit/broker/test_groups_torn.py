@@ -1,13 +1,13 @@
-"""What a start makes of a consumer group of whose last change only the first records are on disk: another epoch.
+"""Loading a consumer group of which a crash has left only the first records of a change: it begins another epoch.
 
-A change is one batch wherever it fits, and then there as a whole or not at all; one that is larger is not.
+That happens only to a change that is too large for one batch.
 """
 
 import random
 
 import pytest
 
-from tests.support.consumer_groups import Client, World, restore
+from tests.support.groups import Client, World, restore
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.log import Changes, Stored, batches, place_of
 
@@ -16,11 +16,11 @@ ALL = {A: frozenset(range(4))}
 
 
 class Crash(Exception):
-    """Only a part of a change is on disk."""
+    """A crash that leaves a part of a change on disk."""
 
 
 class TornWorld(World):
-    """One that crashes in the midst of a change: after `first` of its records."""
+    """A world that crashes within a change, after `first` of its records."""
 
     def __init__(self, *, is_sorted: bool = False) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_a_member_whose_subscription_alone_is_on_disk_gets_its_share() -> None:
 
 
 def test_epochs_never_go_back_whatever_is_on_disk() -> None:
-    """As of a group of which there are members, but not its own record."""
+    """As with a group that has member records but no record of its own."""
     world = TornWorld()
     one = Client("m1", frozenset("a"))
     group = world.group()
@@ -107,7 +107,7 @@ def test_a_group_that_is_whole_goes_on_in_its_epoch() -> None:
 @pytest.mark.parametrize("is_sorted", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_no_partition_is_of_nobody_for_ever(seed: int, is_sorted: bool) -> None:
-    """Members come, go, come back as another one of their instance, and want to read something else."""
+    """Members join, leave, come back with the same instance id, and change their subscriptions."""
     chance = random.Random(seed)
     world = TornWorld(is_sorted=is_sorted)
     group = world.group()
@@ -146,7 +146,7 @@ def test_no_partition_is_of_nobody_for_ever(seed: int, is_sorted: bool) -> None:
 
 
 def test_what_is_too_large_for_one_batch_is_cut_so_that_it_can_be_mended() -> None:
-    """The epoch comes before what belongs to it, the epoch of the target after."""
+    """The epoch comes before its records, and the epoch of the target after them."""
     world = TornWorld()
     group = world.group()
     one, two = Client("m1", frozenset("a")), Client("m2", frozenset("a"))

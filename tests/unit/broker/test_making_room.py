@@ -1,10 +1,10 @@
-"""Which groups give way where memory is short: whose, and in which order."""
+"""Which groups are deleted when memory is short, and in which order."""
 
 from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.broker.test_groups_classic import Client, World
+from tests.support.groups import ClassicClient, SlowWorld
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.loading import Group
 from tidelog.broker.groups.making_room import Idle
@@ -18,16 +18,16 @@ MINUTE_MS = 60_000
 
 
 class Groups:
-    """Groups in a memory of their own, with what they have committed."""
+    """Groups with their own memory, and their offsets."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = SlowWorld()
         self.memory = Memory(LIMIT)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
 
     def add(self, group_id: str, *committed_by: str, ago_ms: int = 0, size_bytes: int = 10) -> ClassicGroup:
-        """Make a group for the first host; each has committed one offset with so much metadata."""
+        """Add a group of the first host. Each host has committed one offset with `size_bytes` of metadata."""
         group = ClassicGroup(group_id, self.world.services, host=committed_by[0])
         self.groups[group_id], offsets = group, GroupOffsets()
         at_ms = self.world.now_ms - ago_ms
@@ -41,7 +41,7 @@ class Groups:
             self.memory.hold(address, size_bytes)
 
     def found(self) -> list[tuple[str, str]]:
-        """Return all that give way, in order."""
+        """Return all groups to delete, in order."""
         idle = Idle(self.memory)
         at_once(idle.look(self.groups, self.offsets))
         return list(iter(idle.next, None))
@@ -74,7 +74,7 @@ def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(grou
     groups.hold(a=2 * LITTLE)
     for name, ago_ms in (("left-early", 9), ("left-late", 20)):
         group = groups.add(name, "/a", ago_ms=ago_ms * MINUTE_MS)
-        member = Client(group, name)
+        member = ClassicClient(group, name)
         member.join()
         groups.world.pass_(MINUTE_MS)
         group.leave([(member.id, None)])
@@ -86,8 +86,8 @@ def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(grou
 
 def test_groups_with_members_or_without_offsets_stay(groups: Groups) -> None:
     groups.hold(a=2 * LITTLE)
-    Client(groups.add("has-a-member", "/a"), "m").join()
-    Client(groups.add("is-awaited", "/a"), "m").join(must_know_its_id=True)
+    ClassicClient(groups.add("has-a-member", "/a"), "m").join()
+    ClassicClient(groups.add("is-awaited", "/a"), "m").join(must_know_its_id=True)
     groups.add("empty", "/a")
     del groups.offsets["empty"]
     assert groups.found() == []

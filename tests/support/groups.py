@@ -1,26 +1,37 @@
-"""A consumer group in a test: topics in a dict, time that stands still, a log that is a dict, members as clients are.
-
-Owns what a group uses and what a client of it does; judges nothing.
-"""
+"""Groups in a test without a broker: topics and log are dicts, time stands still, and members behave as clients do."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.classic_member import Joining
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import Heartbeat, Subscription
 from tidelog.broker.groups.log import Changes
+from tidelog.broker.groups.memory import group_bytes
 from tidelog.broker.groups.services import Assigned, GroupError, Matched, Replies, Services
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ProtocolTopicPartitions,
+    assignment_of,
+)
+from tidelog.protocol.coordinator.form import Form
+from tidelog.protocol.coordinator.messages import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 SESSION_MS = 45_000
+CLASSIC_SESSION_MS, REBALANCE_MS = 10_000, 60_000
+SUBSCRIPTIONS = Form(ConsumerProtocolSubscription, "0-3", flexible="")
 CONFIG = BrokerConfig(log_dir=Path("unused"))
 
 
@@ -235,6 +246,30 @@ class World:
         return group
 
 
+class SlowWorld(World):
+    """A world with a disk that answers when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_bytes = group_bytes("g")
+        self.stored: list[GroupMetadataValue] = []
+        self.waiting: list[Callable[[ErrorCode], None]] = []
+
+    def store(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
+        (written,) = changes.items()
+        pair = records.read(*written)
+        assert pair is not None
+        assert pair[0].group == group_id
+        self.stored.append(pair[1])
+        self.waiting.append(done)
+
+    def write(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        """Have the disk answer all writes."""
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            done(code)
+
+
 def restore(group: ConsumerGroup, key: bytes, value: bytes | None) -> None:
     """Have a group be as a record says."""
     pair = records.read(key, value)
@@ -300,3 +335,80 @@ class Client:
         drive(group.consumer_leave(heartbeat), left.append)
         self.epoch, self.owns = 0, {}
         return answer_of(left[0])
+
+
+@dataclass
+class ClassicClient:
+    """A member of the classic protocol, and the answers it got."""
+
+    group: ClassicGroup | ConsumerGroup
+    name: str
+    instance: str | None = None
+    protocols: list[tuple[str, bytes]] = field(default_factory=lambda: [("range", b"r"), ("sticky", b"s")])
+    id: str = ""
+    generation: int = -1
+    joined: Any = None  # the last answer; None while it waits for one
+    synced: Any = None
+
+    def join(self, **asked: Any) -> Any:
+        self.joined = None
+        joining = Joining(
+            self.id,
+            self.instance,
+            self.name,
+            "/host",
+            REBALANCE_MS,
+            CLASSIC_SESSION_MS,
+            "consumer",
+            self.protocols,
+        )
+        drive(self.group.join(joining._replace(**asked)), self.has_joined)
+        return self.joined
+
+    def has_joined(self, response: JoinGroupResponse) -> None:
+        self.joined = response
+        if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.id, self.generation = response.member_id, response.generation_id
+
+    def sync(self, **assignments: bytes) -> Any:
+        self.synced = None
+        drive(self.group.sync(self.id, self.instance, self.generation, assignments), self.has_synced)
+        return self.synced
+
+    def has_synced(self, response: SyncGroupResponse) -> None:
+        self.synced = response
+
+    def heartbeat(self) -> ErrorCode:
+        return self.group.heartbeat(self.id, self.instance, self.generation)
+
+
+class CooperativeClient(ClassicClient):
+    """A member of the classic protocol in a consumer group, whose assignor is cooperative."""
+
+    def __init__(
+        self, group: ClassicGroup | ConsumerGroup, *topics: str, instance_id: str | None = None
+    ) -> None:
+        super().__init__(group, "client", instance_id)
+        self.topics = topics
+        self.owns: dict[str, list[int]] = {}
+
+    def join(self, **asked: Any) -> Any:
+        owned = [ProtocolTopicPartitions(topic=topic, partitions=each) for topic, each in self.owns.items()]
+        subscription = ConsumerProtocolSubscription(topics=list(self.topics), owned_partitions=owned)
+        self.protocols = [("cooperative-sticky", SUBSCRIPTIONS.write(subscription, 1))]
+        return super().join(**asked)
+
+    def sync(self, **asked: Any) -> Any:
+        self.synced = None
+        asked = {"protocol_type": "consumer", "protocol": "cooperative-sticky", **asked}
+        drive(self.group.sync(self.id, self.instance, self.generation, {}, **asked), self.has_synced)
+        if not self.synced.error_code:
+            assigned = assignment_of(self.synced.assignment).assigned_partitions
+            self.owns = {each.topic: each.partitions for each in assigned}
+        return self.synced
+
+
+def classic_group(world: World, delay_ms: int = 0, max_size: int = 100) -> ClassicGroup:
+    """Return an empty group; the first members do not wait, unless a delay is given."""
+    world.configure(group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
+    return ClassicGroup("g", world.services)
