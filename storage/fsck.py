@@ -224,7 +224,8 @@ class Fsck:
             return
         cut = None
         if not any(check.beside.has_other_summary for check in checks):
-            cut = continuity.find_cut([check.found for check in checks], known.log_start_offset, flushed_to)
+            segments = [check.as_a_start_finds_it() for check in checks]
+            cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
         numbers = {check.path: number for number, check in enumerate(checks)}
         for problem in found:
             if problem.path.suffix != LOG:

@@ -271,7 +271,7 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
     if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
         return set()
     written = [log for log in logs if _could(log.epochs.write_aside)]
-    _log.info("syncing the file system, with all that anybody has written to it, for logs=%d", len(written))
+    _log.info("syncing the whole file system for logs=%d", len(written))
     if not group_sync.sync():
         return set()
     placed = {log for log in written if _could(log.epochs.put_in_place)}

@@ -713,6 +713,21 @@ def test_a_later_summary_tells_that_a_flush_covers_damage_which_no_start_cuts(da
     manager.abandon()
 
 
+def test_a_changed_leader_epoch_is_damage_that_no_start_cuts(data: Path) -> None:
+    cut_off(data, recovery_point=0)
+    path = data / "topic-0" / f"{0:020d}.log"
+    path.with_suffix(".summary").unlink()
+    change(path, batch_positions(path)[2] + 15)
+    (damage,) = [problem for problem in problems(data) if problem.path == path]
+    assert (damage.is_note, "leader epoch 16" in damage.what) == (False, True)
+    change(path, batch_positions(path)[1] + 30)
+    assert [problem.is_note for problem in problems(data) if problem.path == path] == [True]
+    manager = manager_of(data)
+    manager.open()
+    assert [row.offset for row in scan(manager.logs["topic", 0])] == [0]
+    manager.abandon()
+
+
 def cut_off(data: Path, *, recovery_point: int) -> None:
     """Have a data folder look as if a power cut had ended its broker, which had noted a flush up to an offset."""
     (data / ".kafka_cleanshutdown").unlink()
