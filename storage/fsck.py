@@ -212,6 +212,8 @@ class Fsck:
             except (StorageError, OSError) as error:
                 yield _unseen(folder / f"{base:020d}{LOG}", error)
                 continue
+            if not self._is_repair_due(check):
+                check.release()
             checks.append(check)
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
@@ -375,13 +377,17 @@ class Fsck:
             self._pause(_PAUSE_S)
         return check
 
+    def _is_repair_due(self, check: SegmentCheck) -> bool:
+        return self._repair and (bool(check.findings) or check.beside.is_other_version)
+
     def _problems_of(self, check: SegmentCheck, flushed_to: int) -> Iterator[Problem]:
         repaired: set[str] = set()
-        if self._repair and (check.findings or check.beside.is_other_version):
+        if self._is_repair_due(check):
             try:
                 repaired = check.repair()
             except OSError as error:
                 yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
+            check.release()
         for path, position, what, offset in check.findings:
             is_flushed = offset is not None and offset < flushed_to
             is_bounded = path.suffix == APPEND_INDEX and check.has_bounds

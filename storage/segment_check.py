@@ -173,6 +173,7 @@ class SegmentCheck:
             self._check_epochs()
         if deep:
             self._check_records()
+        self._close_files()
         return self.findings
 
     def _say(self, suffix: str, position: int, what: str, offset: int | None = None) -> None:
@@ -273,7 +274,20 @@ class SegmentCheck:
         found.size = segment.size
         found.scan(partial(verification.leaves_gap, found), epoch_at)
         self._leave_torn_tail(found)
+        found.close()
+        self._close_files()
         return found
+
+    def release(self) -> None:
+        """Free what only a repair needs."""
+        self._close_files()
+        self.found.seal()
+        self.contents = Contents(None, None, b"", None)
+
+    def _close_files(self) -> None:
+        """Close the files of the segment; they open again when they are read."""
+        self._segment.close()
+        self.found.close()
 
     def _leave_torn_tail(self, found: Segment) -> None:
         """Forget an incomplete batch that is being written at the end, or was when the writer was killed."""

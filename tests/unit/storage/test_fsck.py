@@ -1,6 +1,7 @@
 """P8, P9, V10, I5: what `fsck` finds in folders that are sound, are written, were killed, or are damaged anywhere."""
 
 import os
+import resource
 import shutil
 import struct
 from collections.abc import Callable
@@ -711,6 +712,18 @@ def test_a_later_summary_tells_that_a_flush_covers_damage_which_no_start_cuts(da
     assert [row.offset for row in scan(log)] == [0, 2, 3, 4]
     assert is_damaged(log, 1)
     manager.abandon()
+
+
+def test_more_segments_are_checked_than_files_may_be_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "topic-0", segment_bytes=100)
+    fill(log, [[NOW + number] for number in range(200)])
+    log.close()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, before[1]))
+    try:
+        assert not problems(log.directory, deep=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_changed_leader_epoch_is_damage_that_no_start_cuts(data: Path) -> None:
