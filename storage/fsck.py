@@ -91,7 +91,7 @@ class Tally(NamedTuple):
     log_bytes: int = 0
 
 
-class _Known(NamedTuple):
+class _DataFolder(NamedTuple):
     """What the data folder tells; nothing if the partition's folder lies elsewhere.
 
     `was_cut_off` if its broker did not stop in order and the disk may have lost what no flush covers.
@@ -102,6 +102,20 @@ class _Known(NamedTuple):
     points: OffsetsByPartition
     starts: OffsetsByPartition
     was_cut_off: bool = False
+
+    def known_of(self, partition: Path) -> Known:
+        """Return what a start would know of the log in a partition's folder."""
+        point, start = 0, None
+        if (key := partition_of(partition.name)) is not None:
+            point, start = self.points.get(key, 0), self.starts.get(key)
+        return Known(
+            self.clean,
+            point,
+            start or 0,
+            self.folder is not None,
+            self.was_cut_off,
+            is_start_noted=start is not None,
+        )
 
     def is_live(self) -> bool:
         return self.folder is not None and files.is_locked(self.folder / layout.LOCK)
@@ -136,11 +150,11 @@ class Fsck:
     def problems(self) -> Iterator[Problem]:
         """Yield what is wrong, log by log. DataDirLocked for a repair of a folder that a broker has open."""
         with self._locked():
-            known = _known(self._data_folder)
-            is_live = not self._repair and known.is_live()
+            data = _read_data_folder(self._data_folder)
+            is_live = not self._repair and data.is_live()
             for folder in self._partitions:
                 try:
-                    yield from self._partition(folder, known, is_live)
+                    yield from self._partition(folder, data.known_of(folder), is_live)
                 except FileNotFoundError:
                     if not is_live or files.status(folder) is not None:
                         raise
@@ -149,9 +163,9 @@ class Fsck:
                     yield _unseen(Path(error.filename or folder), error)
                 self.tally = self.tally._replace(partitions=self.tally.partitions + 1)
             if self._is_all:
-                yield from self._of_data_folder(known, is_live)
+                yield from self._of_data_folder(data, is_live)
                 if not is_live:
-                    yield from self._lost(known)
+                    yield from self._lost(data)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -171,16 +185,15 @@ class Fsck:
         finally:
             lock.release()
 
-    def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
+    def _partition(self, folder: Path, known: Known, is_live: bool) -> Iterator[Problem]:
         _, misplaced = layout.look_through(folder)
         if misplaced:
             for name, what in misplaced:
                 yield Problem(folder / name, 0, f"{what}: this partition is not read", is_flushed=True)
             return
-        key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
-        recovery_point = known.points.get(key, 0) if key is not None else 0
-        is_open = is_live or (known.folder is not None and not known.clean)
+        recovery_point = known.recovery_point
+        is_open = is_live or not known.clean
         # These are what compaction decided on, also where a kill interrupted its renames.
         present = swap.present(folder)
         bases = [base for base, _ in present]
@@ -188,7 +201,7 @@ class Fsck:
         for (base, mark), following in zip(present, [*bases[1:], None], strict=False):
             lags = following is None and is_open
             epoch_at = (epochs or LeaderEpochs(folder)).at
-            is_closed = following is None and known.folder is not None and known.clean
+            is_closed = following is None and known.ours and known.clean
             around = Around(epoch_at, lags, recovery_point, following, recovery_point if is_closed else None)
             try:
                 check = self._looked_at(folder, base, around, is_live, mark)
@@ -199,20 +212,22 @@ class Fsck:
             except (StorageError, OSError) as error:
                 yield _unseen(folder / f"{base:020d}{LOG}", error)
                 continue
+            if not self._is_repair_due(check):
+                check.release()
             checks.append(check)
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
         # The summary of a later segment may prove that a flush covers damage in an earlier one.
         flushed_to = max([recovery_point, *(check.flushed_to for check in checks)])
-        found = self._of_log(folder, known, is_live, checks, recovery_point, flushed_to)
-        if not known.was_cut_off or is_live:
+        found = self._of_log(folder, known, is_live, checks, flushed_to)
+        if is_live or not known.may_lack_unflushed:
             yield from found
             return
         cut = None
         if not any(check.beside.has_other_summary for check in checks):
-            start = known.starts.get(key, 0) if key is not None else 0
-            cut = continuity.find_cut([check.found for check in checks], start, flushed_to)
+            segments = [check.as_a_start_finds_it() for check in checks]
+            cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
         numbers = {check.path: number for number, check in enumerate(checks)}
         for problem in found:
             if problem.path.suffix != LOG:
@@ -223,20 +238,10 @@ class Fsck:
                 yield problem
 
     def _of_log(
-        self,
-        folder: Path,
-        known: _Known,
-        is_live: bool,
-        checks: list[SegmentCheck],
-        recovery_point: int,
-        flushed_to: int,
+        self, folder: Path, known: Known, is_live: bool, checks: list[SegmentCheck], flushed_to: int
     ) -> Iterator[Problem]:
-        """Yield what is wrong in a partition whose segments have been checked.
-
-        All before `recovery_point` is on disk by the checkpoint, all before `flushed_to` by that and the summaries.
-        """
-        key = partition_of(folder.name)
-        is_open = is_live or (known.folder is not None and not known.clean)
+        """Yield what is wrong in a partition whose segments have been checked; all before `flushed_to` is on disk."""
+        is_open = is_live or not known.clean
         for check in checks:
             for problem in self._problems_of(check, flushed_to):
                 yield _as_note(problem, _MADE_AGAIN) if is_open and _is_replaced(problem, check) else problem
@@ -247,32 +252,29 @@ class Fsck:
                 "from the log, and append times become bounds"
             )
             yield Problem(folder, 0, what, self._repair, is_note=True)
-        yield from self._hints(_hints_in(folder, _is_hint_of_partition), known, is_live)
+        yield from self._hints(_hints_in(folder, _is_hint_of_partition), known.clean, is_live)
         yield from self._abandoned(folder)
         if not is_live:
-            start = known.starts.get(key) if key is not None else None
-            yield from _between(checks, start if known.clean else None, start or 0, flushed_to)
-            yield from self._cut_short(checks, key, known, recovery_point)
+            yield from _between(checks, known, flushed_to)
+            yield from self._cut_short(checks, known)
             bases = [*(base for base, _ in swap.present(folder)), *bases_in(folder)]
-            if not bases and recovery_point:
-                yield Problem(folder, 0, f"holds no log, but {_flushed(recovery_point)}", is_flushed=True)
-            yield from _orphans(folder, bases, None if known.clean else recovery_point)
+            if not bases and known.recovery_point:
+                what = f"holds no log, but {_flushed(known.recovery_point)}"
+                yield Problem(folder, 0, what, is_flushed=True)
+            yield from _orphans(folder, bases, None if known.clean else known.recovery_point)
 
-    def _cut_short(
-        self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, recovery_point: int
-    ) -> Iterator[Problem]:
+    def _cut_short(self, checks: list[SegmentCheck], known: Known) -> Iterator[Problem]:
         """Find offsets that are gone from the end: they were flushed, or other files tell of them."""
         if not checks or checks[-1].ends_in_damage:
             return
         last = checks[-1]
         ends = f"ends before offset {last.next_offset}, but"
-        if last.next_offset < recovery_point:
-            yield Problem(last.path, last.size, f"{ends} {_flushed(recovery_point)}", is_flushed=True)
-            return
-        if known.folder is None or key is None:
+        if last.next_offset < known.recovery_point:
+            yield Problem(last.path, last.size, f"{ends} {_flushed(known.recovery_point)}", is_flushed=True)
             return
         folder = last.path.parent
-        if not Known(known.clean, recovery_point, 0, True, known.was_cut_off).vouches_for_files:
+        key = partition_of(folder.name)
+        if key is None or not known.vouches_for_files:
             return
         try:
             if not self._is_ours(*key):
@@ -307,14 +309,14 @@ class Fsck:
             )
             yield Problem(left, 0, what, self._repair, is_note=True)
 
-    def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
-        assert known.folder is not None
-        yield from self._hints(_hints_in(known.folder, _is_checkpoint), known, is_live)
+    def _of_data_folder(self, data: _DataFolder, is_live: bool) -> Iterator[Problem]:
+        assert data.folder is not None
+        yield from self._hints(_hints_in(data.folder, _is_checkpoint), data.clean, is_live)
         for name, faults_of in self._others.items():
-            yield from self._faults(known.folder / name, faults_of, is_live)
+            yield from self._faults(data.folder / name, faults_of, is_live)
 
-    def _hints(self, paths: list[Path], known: _Known, is_live: bool) -> Iterator[Problem]:
-        was_killed = known.folder is not None and not known.clean and not is_live
+    def _hints(self, paths: list[Path], clean: bool, is_live: bool) -> Iterator[Problem]:
+        was_killed = not clean and not is_live
         for path in paths:
             yield from self._faults(path, partial(_hint_faults, was_killed=was_killed), is_live)
 
@@ -349,14 +351,14 @@ class Fsck:
                 self._pause(_PAUSE_S)
         return found
 
-    def _lost(self, known: _Known) -> Iterator[Problem]:
+    def _lost(self, data: _DataFolder) -> Iterator[Problem]:
         """Find partitions in the checkpoints that have no folder, though nobody has deleted their topic."""
-        assert known.folder is not None
+        assert data.folder is not None
         found = {partition_of(folder.name) for folder in self._partitions}
-        for (topic, partition), flushed_to in sorted(known.points.items()):
+        for (topic, partition), flushed_to in sorted(data.points.items()):
             if not flushed_to or (topic, partition) in found:
                 continue
-            folder = known.folder / f"{topic}-{partition}"
+            folder = data.folder / f"{topic}-{partition}"
             try:
                 if self._is_ours(topic, partition):
                     yield Problem(folder, 0, f"is gone, but {_flushed(flushed_to)}")
@@ -375,13 +377,17 @@ class Fsck:
             self._pause(_PAUSE_S)
         return check
 
+    def _is_repair_due(self, check: SegmentCheck) -> bool:
+        return self._repair and (bool(check.findings) or check.beside.is_other_version)
+
     def _problems_of(self, check: SegmentCheck, flushed_to: int) -> Iterator[Problem]:
         repaired: set[str] = set()
-        if self._repair and (check.findings or check.beside.is_other_version):
+        if self._is_repair_due(check):
             try:
                 repaired = check.repair()
             except OSError as error:
                 yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
+            check.release()
         for path, position, what, offset in check.findings:
             is_flushed = offset is not None and offset < flushed_to
             is_bounded = path.suffix == APPEND_INDEX and check.has_bounds
@@ -486,21 +492,22 @@ def _holds_log(folder: Path) -> bool:
         return False  # It was just deleted.
 
 
-def _known(folder: Path | None) -> _Known:
+def _read_data_folder(folder: Path | None) -> _DataFolder:
     if folder is None:
-        return _Known(None, True, {}, {})
+        return _DataFolder(None, True, {}, {})
     clean = files.status(folder / CLEAN_SHUTDOWN) is not None
     is_ours = files.status(folder / layout.META) is not None
     was_cut_off = is_ours and not clean and not layout.is_same_boot(folder)
     points, starts = load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS)
-    return _Known(folder, clean, points, starts, was_cut_off)
+    return _DataFolder(folder, clean, points, starts, was_cut_off)
 
 
-def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_to: int) -> Iterator[Problem]:
+def _between(checks: list[SegmentCheck], known: Known, flushed_to: int) -> Iterator[Problem]:
     """Find offsets that no segment has, before the first or between two, and offsets that two have."""
-    if checks and first is not None and first < checks[0].base_offset:
-        what = f"offsets {first} to {checks[0].base_offset - 1} before it are gone"
-        yield Problem(checks[0].path, 0, what, is_flushed=first < flushed_to)
+    start = known.log_start_offset
+    if checks and known.clean and known.is_start_noted and start < checks[0].base_offset:
+        what = f"offsets {start} to {checks[0].base_offset - 1} before it are gone"
+        yield Problem(checks[0].path, 0, what, is_flushed=start < flushed_to)
     for before, after in pairwise(checks):
         end, base = before.next_offset, after.base_offset
         if end > base and after.size:

@@ -10,7 +10,6 @@ The waiting snapshot changes under the log's lock, so that it is as of an offset
 import threading
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from tidelog.storage import files, producer_state
@@ -63,7 +62,10 @@ class ProducerSnapshots:
             offset, producers, _ = unsaved
             with self._disk.may_refuse("producers", self._name):
                 files.write(snapshot_path(self._folder, offset), producer_state.encode(producers))
-                self.offsets = drop_older(self._folder, [*self.offsets, offset], KEPT)
+                known = sorted([*self.offsets, offset])
+                for older in known[:-KEPT]:
+                    files.remove(snapshot_path(self._folder, older))
+                self.offsets = known[-KEPT:]
 
     def load(self, state: ProducerState, offsets: list[int], end_offset: int, write: Write) -> int | None:
         """Do as `load_latest` does, and remember which are left. Call with `lock` held, or before the log is shared."""
@@ -117,11 +119,3 @@ def remove(folder: Path, useless: list[Path]) -> None:
     for path in useless:
         files.remove(path)
     files.sync_folder(folder)
-
-
-def drop_older(folder: Path, offsets: list[int], keep: int) -> list[int]:
-    """Remove all snapshots but the newest `keep`; return the offsets of the others."""
-    newest = sorted(offsets)
-    for offset in islice(newest, max(0, len(newest) - keep)):
-        files.remove(snapshot_path(folder, offset))
-    return newest[-keep:]

@@ -98,6 +98,11 @@ class Known(NamedTuple):
     first_epoch: int = 0
 
     @property
+    def may_lack_unflushed(self) -> bool:
+        """Whether a power cut may have taken what no flush covers."""
+        return self.ours and self.was_cut_off and not self.clean
+
+    @property
     def vouches_for_files(self) -> bool:
         """Whether the files beside the logs are asked how far the logs had come: no checkpoint tells, but they can.
 
@@ -181,8 +186,7 @@ def find(
             "version; append times are bounds",
             topic, partition, others,
         )  # fmt: skip
-    is_flush_unknown = any(each.has_other_summary for each in opened)
-    if known.ours and known.was_cut_off and not known.clean and not is_flush_unknown:
+    if known.may_lack_unflushed and not any(each.has_other_summary for each in opened):
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, pending)
     continuity.cut_torn_tail(segments, flushed_to, pending)
     continuity.mark_lost_within(segments, known.log_start_offset, flushed, found.lost, maker)
@@ -267,7 +271,7 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
     if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
         return set()
     written = [log for log in logs if _could(log.epochs.write_aside)]
-    _log.info("syncing the file system, with all that anybody has written to it, for logs=%d", len(written))
+    _log.info("syncing the whole file system for logs=%d", len(written))
     if not group_sync.sync():
         return set()
     placed = {log for log in written if _could(log.epochs.put_in_place)}

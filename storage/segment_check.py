@@ -11,6 +11,7 @@ segment's batches were appended here (`summary.Origin`), and must rise in any ca
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
@@ -172,6 +173,7 @@ class SegmentCheck:
             self._check_epochs()
         if deep:
             self._check_records()
+        self._close_files()
         return self.findings
 
     def _say(self, suffix: str, position: int, what: str, offset: int | None = None) -> None:
@@ -204,7 +206,7 @@ class SegmentCheck:
         is_ours = self._header is not None or (bool(summary.log_bytes) and self._summary is not None)
         found.size = segment.size
         found.scan(self._refuses(is_ours=is_ours), self._around.epoch_at)
-        self._leave_torn_tail()
+        self._leave_torn_tail(found)
         if self._is_cut_short and found.next_offset == self._around.closed_at:
             self._say(SUMMARY, 0, f"not of this log, which a clean stop closed at offset {found.next_offset}")
             self._is_cut_short, self._summary = False, None
@@ -257,22 +259,45 @@ class SegmentCheck:
 
         return refuses
 
-    def _leave_torn_tail(self) -> None:
+    def as_a_start_finds_it(self) -> Segment:
+        """Return the segment as an unclean start finds it; to be called before a repair.
+
+        A start believes no summary that was not flushed, and it believes the leader epochs of batches.
+        """
+        if not self.found.summary.damage:
+            return self.found
+        segment, summary, epoch_at = self._segment, self._summary, self._around.epoch_at
+        if summary is not None and summary.flushed and summary.log_bytes <= segment.size:
+            found, _ = verification.walked(segment, epoch_at)
+        else:
+            found = segment.unread(segment.size)
+        found.size = segment.size
+        found.scan(partial(verification.leaves_gap, found), epoch_at)
+        self._leave_torn_tail(found)
+        found.close()
+        self._close_files()
+        return found
+
+    def release(self) -> None:
+        """Free what only a repair needs."""
+        self._close_files()
+        self.found.seal()
+        self.contents = Contents(None, None, b"", None)
+
+    def _close_files(self) -> None:
+        """Close the files of the segment; they open again when they are read."""
+        self._segment.close()
+        self.found.close()
+
+    def _leave_torn_tail(self, found: Segment) -> None:
         """Forget an incomplete batch that is being written at the end, or was when the writer was killed."""
-        found = self.found
         damage, next_base = found.summary.damage, self._around.next_base
         if next_base is None:
             is_torn = has_torn_tail(found, max(self._around.flushed_to, self.flushed_to))
             if is_torn and self._around.lags:
-                self._leave_tail()
+                _leave_tail(found)
         elif damage and damage[-1].next_offset == OFFSET_MAX:
             found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=next_base))
-
-    def _leave_tail(self) -> None:
-        """Forget what comes after the last batch: the next start cuts it, or finds more of it."""
-        found = self.found
-        found.size = found.summary.forget_tail()
-        found.digests.cut(found.file, found.size)
 
     def _check_damage(self) -> None:
         found, file = self.found, self.found.file
@@ -368,14 +393,14 @@ class SegmentCheck:
         entries, crc = len(described.offsets) // offset_index.ENTRY.size, crc32c(described.offsets)
         if (summary.offset_entries, summary.offset_crc) != (entries, crc):
             self._say(
-                SUMMARY, 0, f"vouches for another offset index than that of the log ({entries} entries)"
+                SUMMARY, 0, f"vouches for an offset index that is not that of the log ({entries} entries)"
             )
         with_final = described.times + described.final
         said_times = (summary.time_entries, summary.time_crc)
         if said_times not in [
             (len(t) // time_index.ENTRY.size, crc32c(t)) for t in (described.times, with_final)
         ]:
-            self._say(SUMMARY, 0, "vouches for another time index than that of the log")
+            self._say(SUMMARY, 0, "vouches for a time index that is not that of the log")
 
     # Files that are not.
 
@@ -414,7 +439,7 @@ class SegmentCheck:
                 f"ends after {len(data) // size} of {summary.append_entries} entries",
             )
         elif crc32c(data[:vouched]) != summary.append_crc:
-            self._say(APPEND_INDEX, 0, "holds other entries than those that the summary vouches for")
+            self._say(APPEND_INDEX, 0, "its entries are not those that the summary vouches for")
 
     def _check_epochs(self) -> None:
         """Find leader epochs that fall. Called where no summary vouches for them."""
@@ -477,7 +502,7 @@ class SegmentCheck:
             found.time_index.save(_state(found).final)
         else:
             if found.summary.damage and found.summary.damage[-1].next_offset == OFFSET_MAX:
-                self._leave_tail()
+                _leave_tail(found)
             self._mend_append_index()
             was_flushed = self._summary is not None and bool(self._summary.flushed)
             found.save(final=True, flushed=was_flushed or not self._around.lags, durably=True)
@@ -498,6 +523,12 @@ class SegmentCheck:
             AppendIndex.replace_file(unsaved)  # the method of a read-only index does nothing
         entries = found.append_index
         self.has_bounds = any(entries.entry(number).is_bound for number in range(len(entries)))
+
+
+def _leave_tail(found: Segment) -> None:
+    """Forget what comes after the last batch: the next start cuts it, or finds more of it."""
+    found.size = found.summary.forget_tail()
+    found.digests.cut(found.file, found.size)
 
 
 def _state(found: Segment) -> _Described:

@@ -1,6 +1,7 @@
 """P8, P9, V10, I5: what `fsck` finds in folders that are sound, are written, were killed, or are damaged anywhere."""
 
 import os
+import resource
 import shutil
 import struct
 from collections.abc import Callable
@@ -710,6 +711,33 @@ def test_a_later_summary_tells_that_a_flush_covers_damage_which_no_start_cuts(da
     log = manager.logs["topic", 0]
     assert [row.offset for row in scan(log)] == [0, 2, 3, 4]
     assert is_damaged(log, 1)
+    manager.abandon()
+
+
+def test_more_segments_are_checked_than_files_may_be_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "topic-0", segment_bytes=100)
+    fill(log, [[NOW + number] for number in range(200)])
+    log.close()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, before[1]))
+    try:
+        assert not problems(log.directory, deep=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_changed_leader_epoch_is_damage_that_no_start_cuts(data: Path) -> None:
+    cut_off(data, recovery_point=0)
+    path = data / "topic-0" / f"{0:020d}.log"
+    path.with_suffix(".summary").unlink()
+    change(path, batch_positions(path)[2] + 15)
+    (damage,) = [problem for problem in problems(data) if problem.path == path]
+    assert (damage.is_note, "leader epoch 16" in damage.what) == (False, True)
+    change(path, batch_positions(path)[1] + 30)
+    assert [problem.is_note for problem in problems(data) if problem.path == path] == [True]
+    manager = manager_of(data)
+    manager.open()
+    assert [row.offset for row in scan(manager.logs["topic", 0])] == [0]
     manager.abandon()
 
 

@@ -1,6 +1,7 @@
 """Idempotent producers: what is next, what is a repeat, what is neither; and the snapshot."""
 
 import struct
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -564,13 +565,12 @@ def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_tak
     assert (state.copy(), snapshots(tmp_path)) == ({}, [])
 
 
-@pytest.mark.parametrize(("keep", "left"), [(2, [20, 30]), (3, [10, 20, 30]), (4, [10, 20, 30])])
-def test_older_snapshots_are_dropped(tmp_path: Path, keep: int, left: list[int]) -> None:
-    offsets = [30, 10, 20]
-    for offset in offsets:
-        producer_snapshots.snapshot_path(tmp_path, offset).touch()
-    assert producer_snapshots.drop_older(tmp_path, offsets, keep) == left
-    assert snapshots(tmp_path) == left
+def test_all_snapshots_but_the_newest_are_removed(tmp_path: Path) -> None:
+    written = ProducerSnapshots(tmp_path, "t-0", threading.Lock(), DiskSpace(tmp_path))
+    for offset, left in [(10, [10]), (30, [10, 30]), (20, [20, 30]), (40, [30, 40])]:
+        written.keep(offset, {})
+        written.write()
+        assert written.offsets == snapshots(tmp_path) == left
 
 
 def test_a_snapshot_keeps_every_batch_in_order_and_gives_it_back(tmp_path: Path) -> None:
