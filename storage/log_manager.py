@@ -329,9 +329,7 @@ class LogManager:
         self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> Log:
         """Create a log that begins at 0."""
-        segment = Segment.begin(
-            folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
-        )
+        segment = Segment.begin(folder, 0, config, self.shared, self._now_ms())
         epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         contents = {
             layout.PARTITION_METADATA: layout.topic_id_file(topic_id),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import entries, record_times
 from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, Buffer
 from tidelog.protocol.records.search import tally_messages
@@ -130,8 +131,7 @@ class Segment:
         cls,
         folder: Path,
         base_offset: int,
-        interval: int,
-        index_bytes_max: int,
+        config: TopicConfig,
         shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
@@ -142,8 +142,9 @@ class Segment:
 
         `last_append_ms` is the last append time of the whole log.
         """
+        interval = config.index_interval_bytes
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
-        segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
+        segment = cls(folder, base_offset, 0, summary, config.segment_index_bytes, shared)
         segment.mark = mark
         segment.state = State.COPY if mark else State.ACTIVE
         segment._finished_size = 0

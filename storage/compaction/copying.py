@@ -32,8 +32,7 @@ class Copy:
         self.segment = Segment.begin(
             first.folder,
             first.base_offset,
-            config.index_interval_bytes,
-            config.segment_index_bytes,
+            config,
             shared,
             first.summary.created_ms,
             origin=_origin_of(group),
