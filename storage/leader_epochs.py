@@ -118,7 +118,7 @@ class LeaderEpochs:
         The log can do without it, so a full disk that refuses it is no failed flush.
         """
         if not self.is_saved:
-            with disk.may_refuse("epochs", self.path):
+            with disk.optional_write("epochs", self.path):
                 self.save()
         return self.is_saved
 

@@ -372,13 +372,13 @@ class LogManager:
 
     def restore_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder if it has none, or a torn one. Not durable."""
-        with self.disk.may_refuse("topic id", log):
+        with self.disk.optional_write("topic id", log):
             if log.topic_id is None:
                 layout.save_topic_id(log.directory, topic_id)
 
     def save_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder. Not durable."""
-        with self.disk.may_refuse("topic id", log):
+        with self.disk.optional_write("topic id", log):
             layout.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:

@@ -421,7 +421,7 @@ class _Opening(NamedTuple):
             # It was appended to here, and has lost its append index as well.
             segment.summary.appended_from = 0
         if segment.size == 0 and known.clean:
-            segment.believe(segment.summary, finished=_ends_as_closed(segment, segment.summary))
+            segment.use_summary(segment.summary, finished=_ends_as_closed(segment, segment.summary))
             return Opened(segment, NONE)
         # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
         is_cut = known.ours and not known.clean
@@ -458,7 +458,7 @@ class _Opening(NamedTuple):
         is_whole = summary.log_bytes == size
         # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary
         # says. So is one whose files a power cut has taken after a clean stop.
-        segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
+        segment.use_summary(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
         if not is_whole:

@@ -331,7 +331,7 @@ class Segment:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 # At once: without timestamps, rolling counts from the creation time, which only the summary has.
-                with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
+                with self.shared.disk.optional_write("summary", self.path(SUMMARY)):
                     self.save()
         return position
 
@@ -469,7 +469,7 @@ class Segment:
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with new files: readers of the old ones keep their maps."""
         self.become(State.SEALED)
-        with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
+        with self.shared.disk.optional_write("indexes", self.path(INDEX)):
             self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
@@ -498,7 +498,7 @@ class Segment:
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure only makes the next start slower."""
-        with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
+        with self.shared.disk.optional_write("summary", self.path(SUMMARY)):
             self.summary.file_append_ms = NONE
             files.write(self.path(SUMMARY), data)
 
@@ -510,7 +510,7 @@ class Segment:
 
     # Loading.
 
-    def believe(self, summary: Summary, *, finished: bool) -> None:
+    def use_summary(self, summary: Summary, *, finished: bool) -> None:
         """Use a loaded summary; reads verify the bytes that it describes.
 
         `finished` says that it was written when the segment was sealed or closed.

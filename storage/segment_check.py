@@ -214,7 +214,7 @@ class SegmentCheck:
                     self._summary = None  # It was never flushed: a start does not believe it.
             elif (interval := _fitting_interval(self.contents.offsets or b"")) is not None:
                 summary.index_interval_bytes = interval
-        segment.believe(summary, finished=False)
+        segment.use_summary(summary, finished=False)
         self._found, mismatches = verification.walked(segment, self._around.epoch_at)
         if mismatches and (
             not self._found.summary.damage or verification.is_of_another_log(segment, summary)

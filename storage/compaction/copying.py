@@ -86,7 +86,7 @@ class Copy:
         segment.finish(flushed=True)
         segment.sync()
         files.sync(segment.path(SUMMARY))
-        segment.believe(summary, finished=True)
+        segment.use_summary(summary, finished=True)
 
     def drop(self) -> None:
         """Remove the files of a copy that is not needed."""
