@@ -510,8 +510,7 @@ class DirtyMemory:
 
 def free_bytes(folder: Path) -> int:
     """Return how much this process may still write to the file system of a folder."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
+    return space_bytes(folder)[1]
 
 
 def space_bytes(folder: Path) -> tuple[int, int]:
