@@ -208,7 +208,7 @@ def _largest_from(log: Log, segment: Segment, source: Source, start: int) -> Fou
     for position, header in by_offset.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
-            found = largest_record(segment, position, header.size_bytes, start, limit_bytes, source)
+            found = largest_record(segment, position, header, start, limit_bytes, source)
             if found is not None and found.timestamp > least:
                 best = found
     return best
