@@ -510,7 +510,8 @@ class DirtyMemory:
 
 def free_bytes(folder: Path) -> int:
     """Return how much this process may still write to the file system of a folder."""
-    return space_bytes(folder)[1]
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def space_bytes(folder: Path) -> tuple[int, int]:
