@@ -93,8 +93,7 @@ class Maker(NamedTuple):
         segment = Segment.begin(
             self.folder,
             base_offset,
-            self.config.index_interval_bytes,
-            self.config.segment_index_bytes,
+            self.config,
             self.shared,
             self.now_ms,
             max((segment.summary.last_append_ms for segment in segments), default=NONE),

@@ -49,11 +49,11 @@ class DiskSpace:
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )
 
-    def may_refuse(self, what: str, where: object) -> OnError[OSError]:
+    def optional_write(self, what: str, where: object) -> OnError[OSError]:
         """Return a context that logs a failed write and goes on, for files that can be rebuilt."""
-        return OnError(OSError, partial(self._go_on_without, what, where))
+        return OnError(OSError, partial(self._log_failure, what, where))
 
-    def _go_on_without(self, what: str, where: object, error: OSError) -> None:
+    def _log_failure(self, what: str, where: object, error: OSError) -> None:
         if not is_passing(error):  # If the disk is full, the next write that must succeed reports that.
             self.distrust()
         _log.warning("not written what=%s at=%s error=%r", what, where, str(error))

@@ -202,7 +202,7 @@ class Durability:
         if not self._is_save_due(active):
             return None
         self.saved_bytes = active.size
-        with active.shared.disk.may_refuse("state", log):
+        with active.shared.disk.optional_write("state", log):
             log.copy_producers()
             return active.size, active.save()
         return None

@@ -42,7 +42,7 @@ def open_by_index(segment: Segment, modified_ms: int, now_ms: int, flushed_to: i
         return False
     if summary.next_offset > flushed_to:
         return False
-    segment.believe(summary, finished=True)
+    segment.use_summary(summary, finished=True)
     return True
 
 

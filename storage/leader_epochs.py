@@ -118,7 +118,7 @@ class LeaderEpochs:
         The log does not need it: if a full disk refuses it, that is no failed flush.
         """
         if not self.is_saved:
-            with disk.may_refuse("epochs", self.path):
+            with disk.optional_write("epochs", self.path):
                 self.save()
         return self.is_saved
 

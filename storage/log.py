@@ -331,16 +331,9 @@ class Log:
         if not old.size:
             return old
         old.finish()
-        config = self.config
         self.durability.unflushed.add_names()
         new = Segment.begin(
-            self.directory,
-            self.log_end_offset,
-            config.index_interval_bytes,
-            config.segment_index_bytes,
-            self.shared,
-            now_ms,
-            self.last_append_ms,
+            self.directory, self.log_end_offset, self.config, self.shared, now_ms, self.last_append_ms
         )
         new.make_files()
         # The new segment exists, so nothing fails from here on: an error in these steps only slows the next start.

@@ -329,9 +329,7 @@ class LogManager:
         self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
     ) -> Log:
         """Create a log that begins at 0."""
-        segment = Segment.begin(
-            folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
-        )
+        segment = Segment.begin(folder, 0, config, self.shared, self._now_ms())
         epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         contents = {
             layout.PARTITION_METADATA: layout.topic_id_file(topic_id),
@@ -374,13 +372,13 @@ class LogManager:
 
     def restore_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder if it has none, or a torn one. Not durable."""
-        with self.disk.may_refuse("topic id", log):
+        with self.disk.optional_write("topic id", log):
             if log.topic_id is None:
                 layout.save_topic_id(log.directory, topic_id)
 
     def save_topic_id(self, log: Log, topic_id: bytes) -> None:
         """Write the topic's id into a partition's folder. Not durable."""
-        with self.disk.may_refuse("topic id", log):
+        with self.disk.optional_write("topic id", log):
             layout.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:

@@ -60,7 +60,7 @@ class ProducerSnapshots:
             if unsaved is None or unsaved[0] in self.offsets or unsaved[2] != self._cuts:
                 return
             offset, producers, _ = unsaved
-            with self._disk.may_refuse("producers", self._name):
+            with self._disk.optional_write("producers", self._name):
                 files.write(snapshot_path(self._folder, offset), producer_state.encode(producers))
                 known = sorted([*self.offsets, offset])
                 for older in known[:-KEPT]:

@@ -177,7 +177,7 @@ def open_segment(
         ):
             return segment
         if summary is not None and summary.log_bytes <= status.size:
-            segment.believe(summary, finished=True)
+            segment.use_summary(summary, finished=True)
             if summary.log_bytes == status.size:
                 return segment
         segment.become(State.ACTIVE)  # which keeps the scanned indexes: they are in memory only

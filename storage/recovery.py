@@ -421,7 +421,7 @@ class _Opening(NamedTuple):
             # It was appended to here, and its append index is lost as well.
             segment.summary.appended_from = 0
         if segment.size == 0 and known.clean:
-            segment.believe(segment.summary, finished=_ends_as_closed(segment, segment.summary))
+            segment.use_summary(segment.summary, finished=_ends_as_closed(segment, segment.summary))
             return Opened(segment, NONE)
         # A power cut may have taken the other files of a segment that was written here, so that it looks like Kafka's.
         is_cut = known.ours and not known.clean
@@ -455,7 +455,7 @@ class _Opening(NamedTuple):
         is_whole = summary.log_bytes == size
         # It is saved again when it is sealed or closed, unless a clean stop has left all its files: after a crash an
         # index may hold more than the summary says.
-        segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
+        segment.use_summary(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
         if is_whole and known.clean and summary.next_offset == self.end_offset:
             return Opened(segment, flushed_to)
         if not is_whole:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import entries, record_times
 from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, Buffer
 from tidelog.protocol.records.search import tally_messages
@@ -130,8 +131,7 @@ class Segment:
         cls,
         folder: Path,
         base_offset: int,
-        interval: int,
-        index_bytes_max: int,
+        config: TopicConfig,
         shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
@@ -142,8 +142,9 @@ class Segment:
 
         `last_append_ms` is the last append time of the whole log.
         """
+        interval = config.index_interval_bytes
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
-        segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
+        segment = cls(folder, base_offset, 0, summary, config.segment_index_bytes, shared)
         segment.mark = mark
         segment.state = State.COPY if mark else State.ACTIVE
         segment._finished_size = 0
@@ -330,7 +331,7 @@ class Segment:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 # At once: without timestamps, rolling counts from the creation time, which only the summary has.
-                with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
+                with self.shared.disk.optional_write("summary", self.path(SUMMARY)):
                     self.save()
         return position
 
@@ -468,7 +469,7 @@ class Segment:
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with new files: readers of the old ones keep their maps."""
         self.become(State.SEALED)
-        with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
+        with self.shared.disk.optional_write("indexes", self.path(INDEX)):
             self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
@@ -497,7 +498,7 @@ class Segment:
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure only makes the next start slower."""
-        with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
+        with self.shared.disk.optional_write("summary", self.path(SUMMARY)):
             self.summary.file_append_ms = NONE
             files.write(self.path(SUMMARY), data)
 
@@ -509,7 +510,7 @@ class Segment:
 
     # Loading.
 
-    def believe(self, summary: Summary, *, finished: bool) -> None:
+    def use_summary(self, summary: Summary, *, finished: bool) -> None:
         """Use a loaded summary; reads verify the bytes that it describes.
 
         `finished` says that it was written when the segment was sealed or closed.

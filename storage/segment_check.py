@@ -189,7 +189,7 @@ class SegmentCheck:
     def _walk(self) -> _Described:
         """Walk over what the summary describes, then over the rest."""
         segment, summary = self._segment, self._summary_to_go_by()
-        segment.believe(summary, finished=False)
+        segment.use_summary(summary, finished=False)
         found, mismatches = verification.walked(segment, self._around.epoch_at)
         self.found = found
         is_other = bool(mismatches) and verification.is_of_another_log(segment, summary)

@@ -34,9 +34,7 @@ class UnopenedLog(Log):
     ) -> None:
         """Refuse every read and write."""
         end = max(known.recovery_point, known.log_start_offset)
-        segment = Segment.begin(
-            folder, end, config.index_interval_bytes, config.segment_index_bytes, shared, now_ms
-        )
+        segment = Segment.begin(folder, end, config, shared, now_ms)
         super().__init__(
             folder,
             topic,

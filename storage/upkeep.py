@@ -68,7 +68,7 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
             if retention.rests_on_index(segment, log.config, now_ms):
                 raise Mismatch(f"{segment.path(LOG)}: must be verified before it is deleted", segment)
         if count == len(log.segments) and log.health.failure is None:
-            count -= not _has_begun_another(log, now_ms)
+            count -= not _begin_another(log, now_ms)
         count = min(count, SEALED_AT_ONCE)
         left = log.segments[count:]
     # Only this thread deletes from the front, so the same segments are there below.
@@ -81,7 +81,7 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     _log.info("retention deleted log=%s segments=%d log_start_offset=%d", log, count, log.log_start_offset)
 
 
-def _has_begun_another(log: Log, now_ms: int) -> bool:
+def _begin_another(log: Log, now_ms: int) -> bool:
     """Begin a new segment, with the lock held; return False on a full disk if other segments can be deleted first."""
     try:
         log.begin_segment(now_ms)

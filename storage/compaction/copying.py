@@ -32,8 +32,7 @@ class Copy:
         self.segment = Segment.begin(
             first.folder,
             first.base_offset,
-            config.index_interval_bytes,
-            config.segment_index_bytes,
+            config,
             shared,
             first.summary.created_ms,
             origin=_origin_of(group),
@@ -87,7 +86,7 @@ class Copy:
         segment.finish(flushed=True)
         segment.sync()
         files.sync(segment.path(SUMMARY))
-        segment.believe(summary, finished=True)
+        segment.use_summary(summary, finished=True)
 
     def drop(self) -> None:
         """Remove the files of a copy that is not needed."""

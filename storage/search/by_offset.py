@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from struct import Struct
 
+from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
 from tidelog.protocol.records.errors import RecordError
 from tidelog.protocol.records.search import find_batch, find_timestamp
@@ -80,6 +81,14 @@ def locate(segment: Segment, offset: int, source: Source) -> Place:
             )
         position = max(position, damage.end)
     return _search(find_batch, segment, position, following, segment.size, offset, source)
+
+
+def with_header(segment: Segment, place: Place, source: Source) -> tuple[BatchHeader, Place]:
+    """Return the header of the batch at a place, and the place with the header's bytes."""
+    position, size, head = place
+    if len(head) < min(size, entries.HEAD_BYTES):
+        head = segment.read(min(size, entries.HEAD_BYTES), position, source)
+    return entries.peek(head), (position, size, head)
 
 
 def batch_at(segment: Segment, position: int, likely_size: int, source: Source) -> Place:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidelog.protocol.records import entries
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
@@ -146,22 +145,20 @@ def _first_by_append_time(
     offset = max(base_offset + first, start)
     while offset < segment.next_offset:
         try:
-            position, size, head = by_offset.locate(segment, offset, source)
+            place = by_offset.locate(segment, offset, source)
         except CorruptLog:
             after = [damage.next_offset for damage in segment.summary.damage if damage.next_offset > offset]
             if not after:
                 raise
             offset = after[0]
             continue
-        if not size:
+        if not place[1]:
             return None
-        if len(head) < min(size, entries.HEAD_BYTES):
-            head = segment.read(min(size, entries.HEAD_BYTES), position, source)
-        header = entries.peek(head)
+        header, place = by_offset.with_header(segment, place, source)
         append_ms = index.time_at(header.base_offset - base_offset).time_ms
         if append_ms >= wanted:
             limit_bytes = log.config.max_decompressed_bytes
-            found = first_from(segment, (position, size, head), header, offset, limit_bytes, source)
+            found = first_from(segment, place, header, offset, limit_bytes, source)
             if found is not None:
                 return Found(append_ms, found, header.leader_epoch)
         offset = header.last_offset + 1
@@ -211,7 +208,7 @@ def _largest_from(log: Log, segment: Segment, source: Source, start: int) -> Fou
     for position, header in by_offset.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
-            found = largest_record(segment, position, header.size_bytes, start, limit_bytes, source)
+            found = largest_record(segment, position, header, start, limit_bytes, source)
             if found is not None and found.timestamp > least:
                 best = found
     return best

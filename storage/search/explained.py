@@ -8,7 +8,6 @@ an append time is a bound, and which damage was skipped.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.protocol.records import entries
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 from tidelog.storage.log import Log
@@ -106,8 +105,8 @@ def is_bound(log: Log, offset: int, timeline: Timeline) -> bool:
     if timeline is not APPEND_TIME:
         return False
     segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
-    position, size, _ = by_offset.locate(segment, offset, PATIENT)
-    header = entries.peek(segment.read(min(size, entries.HEAD_BYTES), position, PATIENT))
+    place = by_offset.locate(segment, offset, PATIENT)
+    header, _ = by_offset.with_header(segment, place, PATIENT)
     return segment.append_index.time_at(header.base_offset - segment.base_offset).is_bound
 
 

@@ -5,10 +5,9 @@ record, or caches the times of the whole batch for later searches. Knows nothing
 than `PROMPT_BYTES` of records raise TakesLong.
 """
 
-from itertools import islice
 from struct import Struct
 
-from tidelog.protocol.records import compression, kernel, legacy
+from tidelog.protocol.records import compression, kernel, legacy, message_set
 from tidelog.protocol.records.batch import (
     HEADER_BYTES,
     MAGIC_POSITION,
@@ -23,7 +22,6 @@ from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.layout import LOG
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
-from tidelog.storage.search.in_messages import first_message, largest_message, messages
 from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
@@ -63,7 +61,10 @@ def first_record(
             place = position, size, head
         if head[MAGIC_POSITION] in legacy.MAGICS:
             data = _whole(segment, place, source)
-            return first_message(segment, position, data, timestamp, offset_min, limit_bytes, source)
+            found = _messages(segment, position, data, limit_bytes, source)
+            return next(
+                (each for each in found if each.offset >= offset_min and each.timestamp >= timestamp), None
+            )
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key, cache):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
@@ -185,21 +186,15 @@ def _find_further(
 
 
 def largest_record(
-    segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int, source: Source
+    segment: Segment, position: int, header: BatchHeader, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
     """Return the first record of a batch with the largest timestamp, from an offset on, or None."""
-    head = segment.read(min(size, HEADER_BYTES), position, source)
-    if head[MAGIC_POSITION] in legacy.MAGICS:
-        data = segment.read(size, position, source)
-        try:
-            return largest_message(segment, position, data, offset_min, limit_bytes, source)
-        except RecordsError as error:
-            raise _corrupt(segment, position, error) from error
-    header = read_header(head)
-    rows = columns(segment, position, header, limit_bytes, source)
-    deltas = zip(rows.timestamp_delta, rows.offset_delta, strict=True)
-    first = offset_min - header.base_offset
-    found = [_found(header, *each) for each in islice(deltas, rows.count) if each[1] >= first]
+    times, offsets = times_and_offsets(segment, position, header, limit_bytes, source)
+    found = [
+        Found(time, offset, header.leader_epoch)
+        for time, offset in zip(times, offsets, strict=True)
+        if offset >= offset_min
+    ]
     return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
 
 
@@ -207,32 +202,35 @@ def times_and_offsets(
     segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
 ) -> tuple[list[int], list[int]]:
     """Return the times and the offsets of the records of a batch, or of an entry of an older format."""
-    if header.magic in legacy.MAGICS:
-        data = segment.read(header.size_bytes, position, source)
-        try:
-            found = messages(segment, position, data, limit_bytes, source)
-        except RecordsError as error:
-            raise _corrupt(segment, position, error) from error
-        return [record.timestamp for record in found], [record.offset for record in found]
-    rows = columns(segment, position, header, limit_bytes, source)
+    try:
+        if header.magic in legacy.MAGICS:
+            data = segment.read(header.size_bytes, position, source)
+            found = _messages(segment, position, data, limit_bytes, source)
+            return [record.timestamp for record in found], [record.offset for record in found]
+        place = position, header.size_bytes, memoryview(b"")
+        records, start = _records(segment, place, header, limit_bytes, source)
+        rows = Columns(header.record_count)
+        kernel.scan(records, start, len(records), header.record_count, rows, False)
+    except (RecordsError, RecordError) as error:
+        raise _corrupt(segment, position, error) from error
     offsets = [header.base_offset + delta for delta in rows.offset_delta[: rows.count]]
     if header.is_log_append_time:
         return [header.max_timestamp] * rows.count, offsets
     return [header.base_timestamp + delta for delta in rows.timestamp_delta[: rows.count]], offsets
 
 
-def columns(
-    segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
-) -> Columns:
-    """Scan all records of a batch."""
-    place = position, header.size_bytes, memoryview(b"")
-    try:
-        records, start = _records(segment, place, header, limit_bytes, source)
-        found = Columns(header.record_count)
-        kernel.scan(records, start, len(records), header.record_count, found, False)
-    except (RecordsError, RecordError) as error:
-        raise _corrupt(segment, position, error) from error
-    return found
+def _messages(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
+    """Return all records of an entry of an older format: a message, or a compressed wrapper of messages.
+
+    A wrapper raises TakesLong for a prompt source: its messages are unpacked in Python.
+    """
+    entry = legacy.read_entry(data, 0, len(data))
+    if source.prompt and entry.codec != compression.NONE:
+        raise TakesLong(f"{segment.path(LOG)}@{position}: compressed messages of format v{entry.magic}")
+    return [
+        Found(timestamp, offset, -1)
+        for offset, timestamp, _, _ in message_set.messages(data, entry, limit_bytes)
+    ]
 
 
 def _whole(segment: Segment, place: Place, source: Source) -> Buffer:

@@ -7,7 +7,6 @@ damaged bytes.
 
 from typing import NamedTuple
 
-from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, in_batch
@@ -39,14 +38,12 @@ def times_of(log: Log, offset: int, source: Source) -> RecordTimes | None:
 
 def _times_in(log: Log, segment: Segment, source: Source, offset: int) -> RecordTimes | None:
     while offset < segment.next_offset:
-        position, size, head = by_offset.locate(segment, offset, source)
-        if not size:
+        place = by_offset.locate(segment, offset, source)
+        if not place[1]:
             return None
-        if len(head) < min(size, entries.HEAD_BYTES):
-            head = segment.read(min(size, entries.HEAD_BYTES), position, source)
-        header = entries.peek(head)
+        header, place = by_offset.with_header(segment, place, source)
         if header.record_count:
-            place, limit_bytes = (position, size, head), log.config.max_decompressed_bytes
+            limit_bytes = log.config.max_decompressed_bytes
             found = in_batch.first_record(segment, place, NO_TIMESTAMP, offset, limit_bytes, source)
             if found is not None:
                 append_ms, _, is_bound = segment.append_index.time_at(

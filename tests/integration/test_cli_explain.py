@@ -215,7 +215,7 @@ def test_folders_that_are_none(folder: Path) -> None:
     for path in (folder / "t-0").iterdir():
         path.unlink()
     code, _, error = run("retention t --data-dir", folder)
-    assert (code, "no segment of a log is in it" in error) == (FAILED, True)
+    assert (code, "holds no segment of a log" in error) == (FAILED, True)
     (folder / "t-0").rmdir()
     code, _, error = run("retention t --data-dir", folder)
     assert (code, "t-0: No such file or directory" in error) == (FAILED, True)

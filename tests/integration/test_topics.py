@@ -450,7 +450,7 @@ async def test_a_topic_that_cannot_be_made_leaves_those_of_its_request_alone(
     (broker.logs.directory / "b-0").touch()
     answers = await create_many(client, *names)
     assert [answers[name].error_code for name in names] == [NONE, ErrorCode.KAFKA_STORAGE_ERROR, NONE]
-    assert "b-0: is there already" in answers["b"].error_message
+    assert "b-0: exists already" in answers["b"].error_message
     assert [await produce(client, name) for name in "ac"] == [NONE, NONE]
     assert [record.name for record in broker.catalog.topics()] == ["a", "c"]
     (broker.logs.directory / "b-0").unlink()
