@@ -17,7 +17,7 @@ from tidelog.broker.answers import Answer, Later, Streamed
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.error_codes_in import told_of_errors
+from tidelog.protocol.wire.error_codes_in import reporting_errors
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class Tallies:
 
     def encoder_of(self, api: Api, version: int) -> frame.ResponseEncoder:
         """Return an encoder as `frame.response_encoder` does, which also counts the errors in responses."""
-        return told_of_errors(
+        return reporting_errors(
             api.response, frame.response_encoder(api, version), partial(self._count_error, api.name)
         )
 

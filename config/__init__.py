@@ -1,5 +1,5 @@
-"""Options: one declared table, three sources, errors that say what to write instead.
+"""Options: their declarations, the sources of their values, and errors that say what to write instead.
 
-Owns the names, types, bounds and defaults of everything that can be set. Knows nothing of what an option
-does, and imports no other room. A configuration is immutable: changing one makes a new one.
+This room has the names, types, bounds and defaults of all options, but not what they do, and imports no other room. A
+configuration is immutable: a change makes a new one.
 """

@@ -1,26 +1,25 @@
-"""Options that cannot hold together, or on one node: each is fine by itself.
-
-Owns these rules. Knows values, not where they come from.
-"""
+"""Checks of options that are valid by themselves, but contradict each other, or the single node."""
 
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_NODE
 from tidelog.config.topic_options import TopicConfig
 
-TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
-# Of keys, for a cleaner: with less a pass would come to its end too soon.
+TOLERABLE = (
+    f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true larger values are accepted, and mean 1"
+)
+# The least memory for keys of a cleaner: with less, a pass would cover too little.
 LEAST_DEDUPE_BYTES = 1 << 20
 
 
 def check_replicas(topic: TopicConfig, is_tolerated: bool) -> None:
-    """Raise ConfigError where a topic would wait for more replicas than there are, unless that is tolerated."""
+    """Raise ConfigError if a topic would wait for more replicas than exist, unless that is tolerated."""
     if topic.min_insync_replicas > 1 and not is_tolerated:
         value = str(topic.min_insync_replicas)
         raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
 
 
 def check_lags(topic: TopicConfig, prefix: str = "") -> None:
-    """Raise ConfigError where a record may not be compacted yet when it must be; names have this prefix."""
+    """Raise ConfigError if the least compaction lag is above the largest; the options' names have this prefix."""
     if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms:
         low, high = topic.min_compaction_lag_ms, topic.max_compaction_lag_ms
         problem = (
@@ -31,9 +30,9 @@ def check_lags(topic: TopicConfig, prefix: str = "") -> None:
 
 
 def check_buffer(threads: int, size_bytes: int, load_factor: float) -> None:
-    """Raise ConfigError where there is no room for the keys of so many cleaners."""
+    """Raise ConfigError if the buffer is too small for the keys of all cleaners."""
     if size_bytes < max(threads, 1) * LEAST_DEDUPE_BYTES:
-        problem = f"at least {LEAST_DEDUPE_BYTES} for each of log.cleaner.threads={threads}"
+        problem = f"must be at least {LEAST_DEDUPE_BYTES} for each of log.cleaner.threads={threads}"
         raise ConfigError("log.cleaner.dedupe.buffer.size", problem, value=str(size_bytes))
     if not load_factor:
         raise ConfigError("log.cleaner.io.buffer.load.factor", "must be more than 0", value=str(load_factor))

@@ -2,7 +2,7 @@
 
 
 class ConfigError(ValueError):
-    """An option that cannot be honoured; the message says which, its value, where that stood and why."""
+    """An invalid option; the message has its name, its value, where it was set, and what is wrong."""
 
     def __init__(self, option: str, problem: str, *, value: str | None = None, source: str = "") -> None:
         self.option = option
@@ -17,7 +17,7 @@ class ConfigError(ValueError):
 
     @property
     def answer(self) -> str:
-        """What a client is answered, in the words that Kafka's tools and scripts search for."""
+        """The message for clients, in the words that Kafka's tools and scripts search for."""
         if self.value is None:
             return self.problem
         return f"Invalid value {self.value} for configuration {self.option}: {self.problem}"

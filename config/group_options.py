@@ -1,4 +1,4 @@
-"""The options of the broker that are about groups and their committed offsets; rows as in `options`."""
+"""The options of the broker for groups and their committed offsets; declared as in `options`."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """What holds for all groups."""
+    """The options for all groups."""
 
     group_consumer_assignors: tuple[str, ...] = option(
         "group.consumer.assignors",
@@ -17,15 +17,15 @@ class GroupOptions:
         ("uniform", "range"),
         choices=("uniform", "range"),
         because="no others are built in",
-        doc="How partitions may be shared out among the members of a consumer group (KIP-848); the first is taken "
-        "where members ask for none.",
+        doc="Assignors that distribute partitions among the members of a consumer group (KIP-848). The first is used "
+        "if members ask for none.",
     )
     group_consumer_heartbeat_interval_ms: int = option(
         "group.consumer.heartbeat.interval.ms",
         INT,
         5_000,
         at_least=1,
-        doc="How often members of consumer groups are told to send a heartbeat.",
+        doc="Interval of heartbeats of members of consumer groups.",
     )
     group_consumer_max_heartbeat_interval_ms: int = option(
         "group.consumer.max.heartbeat.interval.ms",
@@ -75,7 +75,7 @@ class GroupOptions:
         INT,
         45_000,
         at_least=1,
-        doc="Time without a heartbeat after which a member of a consumer group is taken to be gone.",
+        doc="Time without a heartbeat after which a member of a consumer group is removed.",
     )
     group_initial_rebalance_delay_ms: int = option(
         "group.initial.rebalance.delay.ms",
@@ -83,7 +83,7 @@ class GroupOptions:
         0,
         at_least=0,
         doc="How long an empty group waits for more members when its first one joins. Kafka's default is 3000; ours "
-        "lets a single consumer begin at once, and who comes later starts one more rebalance.",
+        "lets a single consumer start at once; a later one causes another rebalance.",
     )
     group_max_session_timeout_ms: int = option(
         "group.max.session.timeout.ms",
@@ -123,22 +123,22 @@ class GroupOptions:
         INT,
         4096,
         at_least=0,
-        doc="Longest text that a client may commit with an offset.",
+        doc="Longest metadata text that a client may commit with an offset.",
     )
     offsets_retention_check_interval_ms: int = option(
         "offsets.retention.check.interval.ms",
         LONG,
         600_000,
         at_least=1,
-        doc="Time between two looks for committed offsets that have expired.",
+        doc="Time between two checks for expired committed offsets.",
     )
     offsets_retention_minutes: int = option(
         "offsets.retention.minutes",
         INT,
         10_080,
         at_least=1,
-        doc="How long committed offsets are kept once their group has no members; of a group of consumers that has, "
-        "those of topics that none of them reads, from when they were committed.",
+        doc="How long committed offsets are kept after their group has lost its last member. In a group of consumers "
+        "with members, offsets of topics that no member reads expire this long after their commit.",
     )
     offsets_topic_num_partitions: int = option(
         "offsets.topic.num.partitions",
@@ -146,13 +146,13 @@ class GroupOptions:
         1,
         at_least=1,
         at_most=MAX_PARTITIONS_PER_TOPIC,
-        doc="Partitions of `__consumer_offsets`, when it is made. Kafka's default is 50, for as many brokers to share; "
-        "with one a single flush puts the commits of all groups on disk.",
+        doc="Partitions of `__consumer_offsets` when it is created. Kafka's default is 50, to share the load among "
+        "brokers; with one partition, a single flush puts the commits of all groups on disk.",
     )
     offsets_topic_segment_bytes: int = option(
         "offsets.topic.segment.bytes",
         INT,
         100 << 20,
         at_least=1,
-        doc="`segment.bytes` of `__consumer_offsets`, when it is made.",
+        doc="`segment.bytes` of `__consumer_offsets` when it is created.",
     )

@@ -1,8 +1,8 @@
-"""Options of Kafka that Tidelog takes and does nothing with, and those that it must not take.
+"""Options of Kafka that have no effect here, and options that are refused.
 
-A compose file written for Kafka should start Tidelog unchanged, so what means nothing on one node is accepted
-with a note. What would leave the broker open while its configuration says otherwise is refused.
-A key that ends in `.` stands for every option that begins so.
+A compose file for Kafka should start Tidelog unchanged, so options without meaning on one node are accepted with a
+note. Options of security are refused, since they would leave the broker open while its configuration says otherwise. A
+key that ends in `.` is a prefix.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from tidelog.config.table import Option
 
 ONE_NODE = "there is one node"
 ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answered when that has the records"
-NO_CONTROLLER = "there are no controllers to talk to"
-NO_REPLICAS = "there are no replicas to copy from"
+NO_CONTROLLER = "there are no controllers"
+NO_REPLICAS = "there are no other replicas"
 LOOP = "one event loop serves all connections"
-AT_ONCE = "a group is assigned anew with the next heartbeat, and no later"
+AT_ONCE = "a new assignment is made at the next heartbeat"
 NO_SHARE_GROUPS = "share groups and streams groups are not built"
-ON_DISK = "a commit is answered when it is on disk, or could not be put there"
+ON_DISK = "a commit is answered when it is on disk, or its write failed"
 NO_TRANSACTIONS = "transactions are not built yet"
-NO_TIER = "there is no other tier: all of a log is on this machine's disk"
+NO_TIER = "there is no other tier: a log is on this machine's disk"
 NO_JMX = "there is no JVM"
 ONE_EACH = "the broker has one thread for each kind of work"
 BY_ITSELF = "the system sizes socket buffers by itself"
@@ -30,9 +30,9 @@ BY_ITSELF = "the system sizes socket buffers by itself"
 def _inert(
     name: str, why: str, kind: Kind[Any], default: str | None, at_least: int | None = None, **row: Any
 ) -> Option:
-    """Declare an option that does nothing.
+    """Declare an option without effect.
 
-    Its default is what is so here, where it says something about this broker; else it is Kafka's. None is no value.
+    Its default is what holds for this broker if that means something, else Kafka's; None for no value.
     """
     value = None if default is None else kind.parse(default)
     doc = f"Has no effect: {why}."
@@ -56,7 +56,7 @@ TOPIC_INERT = _by_name(
     ),
 )
 
-# Those of the broker that Kafka lists whether somebody has set them or not, and those that it lets be changed.
+# The options of the broker that Kafka lists by default, and those that can change while it runs.
 BROKER_INERT = _by_name(
     *(replace(row, name=row.broker, broker="", live=True) for row in TOPIC_INERT.values() if row.broker),
     _inert("auto.leader.rebalance.enable", ONE_NODE, BOOL, "false"),
@@ -67,13 +67,13 @@ BROKER_INERT = _by_name(
     _inert("group.consumer.assignment.interval.ms", AT_ONCE, INT, "0", 0, live=True),
     _inert("group.coordinator.cached.buffer.max.bytes", LOOP, INT, "1048588", 524_288, live=True),
     _inert("inter.broker.listener.name", ONE_NODE, STRING, None),
-    # Programs take the release of a broker from it, though Kafka 4 has dropped it. It names the level of the feature
-    # `metadata.version` (broker/handlers/api_versions.py), which newer programs ask for.
+    # Kafka 4 has dropped it, but programs read the release of a broker from it. It matches the level of the feature
+    # `metadata.version` (broker/handlers/api_versions.py), which newer programs read.
     _inert("inter.broker.protocol.version", ONE_NODE, STRING, "4.0-IV3"),
     _inert("leader.replication.throttled.rate", NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
     _inert(
         "log.cleaner.io.buffer.size",
-        "a cleaner reads and writes about a megabyte at a time, or one batch that is larger",
+        "a cleaner reads and writes about a megabyte at a time, or a larger batch",
         INT,
         "1048576",
         0,
@@ -93,7 +93,7 @@ BROKER_INERT = _by_name(
     _inert("num.network.threads", LOOP, INT, "1", 1, live=True),
     _inert(
         "num.recovery.threads.per.data.dir",
-        "after a crash logs are recovered four at a time",
+        "after a crash, four logs are recovered at a time",
         INT,
         "4",
         1,
@@ -107,7 +107,7 @@ BROKER_INERT = _by_name(
     _inert("process.roles", "this is the broker, and there are no controllers", LIST, "broker"),
     _inert(
         "queued.max.requests",
-        "what requests hold is bounded in bytes: queued.max.request.bytes",
+        "requests are bounded in bytes: queued.max.request.bytes",
         INT,
         "500",
         1,
@@ -138,7 +138,7 @@ BROKER_INERT = _by_name(
     _inert("transaction.partition.verification.enable", NO_TRANSACTIONS, BOOL, "true", live=True),
 )
 
-# Why an option of the broker does nothing.
+# Why an option of the broker has no effect.
 INERT: Mapping[str, str] = {
     **{name: row.why_inert for name, row in BROKER_INERT.items()},
     "alter.config.policy.class.name": NO_JMX,
@@ -155,7 +155,7 @@ INERT: Mapping[str, str] = {
     "group.consumer.assignor.": AT_ONCE,
     "group.consumer.max.assignment.": AT_ONCE,
     "group.consumer.min.assignment.": AT_ONCE,
-    "group.consumer.regex.refresh.interval.ms": "regular expressions are matched anew when there are other topics",
+    "group.consumer.regex.refresh.interval.ms": "regular expressions are matched again when topics change",
     "group.coordinator.": LOOP,
     "group.share.": NO_SHARE_GROUPS,
     "group.streams.": NO_SHARE_GROUPS,
@@ -194,7 +194,7 @@ REFUSED: Mapping[str, str] = {
 
 
 def reason(name: str, table: Mapping[str, str]) -> str | None:
-    """Return what `table` says of an option, or None where it does not know it."""
+    """Return the reason for an option in `table`; None if it is not there."""
     if name in table:
         return table[name]
     return next((why for key, why in table.items() if key.endswith(".") and name.startswith(key)), None)

@@ -1,8 +1,4 @@
-"""The kinds of value that an option can hold: text to value and back.
-
-Each kind carries the number by which DescribeConfigs names it (KIP-569).
-The invariant: parse(text(value)) == value.
-"""
+"""The types of options: text to value and back, so that parse(text(value)) == value."""
 
 import math
 import re
@@ -23,7 +19,7 @@ DOUBLE_MAX = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value; `parse` raises ValueError with the reason; `lowest`..`highest` bound numbers."""
+    """A type. `parse` raises ValueError with the reason; `code` is its number in DescribeConfigs (KIP-569)."""
 
     name: str
     code: int
@@ -34,7 +30,7 @@ class Kind(Generic[T]):
 
 
 class Listener(NamedTuple):
-    """`NAME://host:port`; an empty host means every interface."""
+    """An address to listen on, `NAME://host:port`; an empty host means every interface."""
 
     name: str
     host: str
@@ -45,28 +41,28 @@ class Listener(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Tell whether this address stands for every interface."""
+        """Whether this address means every interface."""
         return self.host in ("", "0.0.0.0", "::")
 
 
 def host_and_port(host: str, port: int) -> str:
-    """Return an address as every client takes it: an IPv6 address is written in brackets."""
+    """Return `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_host(host: str) -> None:
-    """Raise ValueError with the reason if no host can have this name: the system's resolver is never asked for it."""
+    """Raise ValueError if no host can have this name."""
     try:
         host.encode("idna")
     except UnicodeError:
         raise ValueError(
-            f"{host!r} is no host name: its parts, between dots, have 1 to 63 characters"
+            f"{host!r} is not a host name: its parts, between dots, have 1 to 63 characters"
         ) from None
 
 
 def _integer(text: str, kind: str) -> int:
     try:
-        # int() alone would take "1_000" and digits of other scripts, which Kafka's parser refuses.
+        # int() also accepts "1_000" and digits of other scripts, which Kafka does not.
         if text.isascii() and "_" not in text:
             return int(text)
     except ValueError:
@@ -84,7 +80,7 @@ def _real(text: str) -> float:
 
 
 def _real_text(value: float) -> str:
-    """Return a number as Java writes it, which is what Kafka's tools show and compare."""
+    """Return a number as Java writes it, since Kafka's tools show and compare that."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
@@ -100,7 +96,7 @@ def _boolean(text: str) -> bool:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    """Return the items of a list, each once, as Kafka reads one."""
+    """Return the items of a list, each once, as Kafka does."""
     return tuple(dict.fromkeys(item for part in text.split(",") if (item := part.strip())))
 
 
@@ -108,7 +104,7 @@ def _directory(text: str) -> Path:
     if not text:
         raise ValueError("a folder is needed")
     if "," in text:
-        raise ValueError("one data folder only: several are not supported")
+        raise ValueError("several data folders are not supported")
     return Path(text)
 
 
@@ -120,7 +116,7 @@ def _listener(text: str) -> Listener:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"{text!r}: the port is not a number from 0 to 65535")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ValueError(f"{text!r}: an IPv6 address is written in brackets, NAME://[::1]:9092")
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, NAME://[::1]:9092")
     check_host(host)
     return Listener(name.upper(), host.strip("[]"), int(port))
 
@@ -132,8 +128,8 @@ def _listeners(text: str) -> tuple[Listener, ...]:
 def _format(text: str) -> str:
     if not _FORMAT.fullmatch(text):
         if _FORMAT.fullmatch(f"{text}.0"):  # before 1.0 a release has three numbers
-            raise ValueError(f"write {text}.0, as Kafka wants it")
-        raise ValueError("neither a format, 0, 1 or 2, nor a release of Kafka, as 0.10.2 or 3.0-IV1")
+            raise ValueError(f"write {text}.0, as Kafka requires")
+        raise ValueError("must be a format, 0, 1 or 2, or a release of Kafka, such as 0.10.2 or 3.0-IV1")
     return text
 
 
@@ -148,7 +144,7 @@ def _pairs(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(_pair(item) for item in _items(text))
 
 
-# Kafka's releases, with the third part of the later ones and the steps between two of them.
+# Kafka's releases, with their further parts, and the versions between two releases.
 _FORMAT = re.compile(
     r"[012]|(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9]|4\.[0-3])(\.[0-9]+)*(-IV[0-9]+)?"
 )

@@ -1,7 +1,7 @@
-"""Reads a configuration from its three sources: file, then environment, then flags; what comes later wins.
+"""Reads a configuration from its three sources: file, environment, flags; a later source wins.
 
-Refuses what it does not know, with the place and the nearest name, rather than start a broker that is not
-the one that was asked for.
+An unknown option is an error, with its place and the nearest name, so that no broker runs without an option that the
+user believes to be set.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS
 
-# Variables that begin like an option and are none: the JVM's and the image's own, and those that Docker links
-# and Kubernetes set in every container beside a service named "kafka".
+# Variables with the prefix KAFKA_ that are not options: those of the JVM and the image, and those that Docker links and
+# Kubernetes set beside a service named "kafka".
 NOT_OPTIONS = re.compile(
     r"KAFKA_(HOME|VERSION|OPTS|HEAP_OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX_\w+|LOG4J_\w+|TOOLS_LOG4J_\w+"
     r"|SERVICE_\w+|PORT(_\d+_(TCP|UDP)\w*)?)"
@@ -31,7 +31,7 @@ UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
 
 
 class Setting(NamedTuple):
-    """One option as somebody wrote it."""
+    """An option as it was written."""
 
     name: str
     text: str
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """A setting and the row it is for; `unit` is what one of the alias's units is worth."""
+    """A setting and its option; `unit` is the factor of the alias that was used."""
 
     setting: Setting
     row: Option
@@ -51,7 +51,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Return the broker's configuration; raise ConfigError for the first setting that cannot be honoured."""
+    """Return the broker's configuration; raise ConfigError for the first invalid setting."""
     chosen: dict[str, Chosen] = {}
     notes: list[str] = []
     inert: dict[str, str] = {}
@@ -81,7 +81,7 @@ def load(
 
 
 def environ_name(variable: str) -> str:
-    """Return the option that a `KAFKA_` variable means, in the spelling of the apache/kafka image."""
+    """Return the option of a `KAFKA_` variable, spelt as in the apache/kafka image."""
     spelled = variable.removeprefix("KAFKA_").lower()
     return re.sub("_{1,3}", lambda run: UNDERSCORES[run[0]], spelled)
 
@@ -109,7 +109,7 @@ def _from_flags(flags: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def _spellings() -> dict[str, tuple[str, Option, int]]:
-    """Return every name that may be written -> (the table's name, row, unit)."""
+    """Return each accepted name -> (the name in the table, row, unit)."""
     names = {}
     for name, row in BROKER_OPTIONS.items():
         names.update({alias: (name, row, unit) for alias, unit in row.aliases.items()})
@@ -121,9 +121,9 @@ SPELLINGS = _spellings()
 
 
 def _settle(settings: Iterable[Setting], notes: list[str], inert: dict[str, str]) -> dict[str, Chosen]:
-    """Return one source's choice for each option: of several spellings, the one of the finest unit.
+    """Return the settings of one source by option; of several spellings, that of the finest unit wins.
 
-    What does nothing goes to the notes, and where it is described its value goes to `inert`.
+    Settings without effect go to the notes, and to `inert` if DescribeConfigs shows them.
     """
     chosen: dict[str, Chosen] = {}
     for setting in settings:
@@ -142,7 +142,7 @@ def _settle(settings: Iterable[Setting], notes: list[str], inert: dict[str, str]
 
 
 def _note(setting: Setting) -> str:
-    """Return the note for a setting that does nothing; raise ConfigError for one that may not be ignored."""
+    """Return the note for a setting without effect; raise ConfigError if it may not be ignored."""
     name, text, source = setting
     refused = reason(name, REFUSED)
     if refused:
@@ -170,7 +170,7 @@ def _check_queue(config: BrokerConfig) -> None:
 
 
 def _check_groups(config: BrokerConfig) -> None:
-    """Check what Kafka asks of the times of consumer groups, in its order."""
+    """Check the times of consumer groups, as Kafka does and in its order."""
     _check_between(
         "heartbeat.interval.ms",
         config.group_consumer_heartbeat_interval_ms,
@@ -204,14 +204,14 @@ def _replicas(config: BrokerConfig) -> dict[str, int]:
 
 
 def _check_replicas(config: BrokerConfig) -> None:
-    """Check that nothing asks for more replicas than there are, or that this is tolerated."""
+    """Check that no default has more than one replica, unless that is tolerated."""
     for name, value in _replicas(config).items():
         if value > 1 and not config.tidelog_tolerate_replication_factor:
             raise ConfigError(name, f"must be 1: {TOLERABLE}", value=str(value))
 
 
 def _resolve_listeners(config: BrokerConfig, notes: list[str], source: str) -> BrokerConfig:
-    """Leave out what is meant for controllers, and check names, protocols and ports of the rest."""
+    """Remove the listeners for controllers, and check names, protocols and ports of the others."""
     controllers = {name.upper() for name in config.controller_listener_names}
     listeners, advertised = (
         tuple(listener for listener in given if listener.name not in controllers)
@@ -234,13 +234,13 @@ def _check_listeners(listeners: tuple[Listener, ...], protocols: Mapping[str, st
         others = listeners[:index]
         protocol = protocols.get(listener.name, listener.name)
         if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-            problem = f"{protocol} cannot be spoken yet, only PLAINTEXT"
+            problem = f"{protocol} is not supported yet; use PLAINTEXT"
         elif protocol != "PLAINTEXT":
             problem = f"add {listener.name}:PLAINTEXT to listener.security.protocol.map"
         elif any(other.name == listener.name for other in others):
-            problem = f"the name {listener.name} stands twice"
+            problem = f"the name {listener.name} is used twice"
         elif any(other.port == listener.port != 0 for other in others):
-            problem = f"port {listener.port} stands twice"
+            problem = f"port {listener.port} is used twice"
         else:
             continue
         raise ConfigError("listeners", problem, value=str(listener))
@@ -251,7 +251,7 @@ def _check_advertised(advertised: tuple[Listener, ...], names: set[str]) -> None
         if listener.name not in names:
             problem = f"there is no listener {listener.name}{nearest(listener.name.lower(), names)}"
         elif listener.is_wildcard:
-            problem = "clients cannot connect to every interface: name a host that they can reach"
+            problem = "clients need a host that they can reach, not every interface"
         else:
             continue
         raise ConfigError("advertised.listeners", problem, value=str(listener))

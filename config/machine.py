@@ -1,13 +1,10 @@
-"""What the machine has that an option may take a share of.
-
-Reads what the system says of it, once. Knows no option.
-"""
+"""The memory of the machine, which bounds some options. The system is asked once."""
 
 import os
 from functools import cache
 from pathlib import Path
 
-# The limit of a container, in the file system that it sees: of cgroups v2, and of v1.
+# The memory limit of a container, in cgroups v2 and v1.
 _LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -16,14 +13,14 @@ _LIMITS = (
 
 @cache
 def memory_bytes() -> int:
-    """Return the memory of this machine, or of the container if that has less."""
+    """Return the memory of this machine, or the limit of the container if that is less."""
     sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     sizes += [size for path in _LIMITS if (size := _limit(path)) > 0]
     return min(sizes)
 
 
 def _limit(path: Path) -> int:
-    """Return the number in a file; 0 where it has none, which stands for no limit."""
+    """Return the number in a file; 0, for no limit, if there is none."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -1,16 +1,16 @@
-"""Guesses at what a misspelt name was meant to be."""
+"""Suggestions for misspelt names."""
 
 from collections.abc import Iterable
 
 
 def guess(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the one of `known` that is closest to a name, None where none is close."""
-    import difflib  # only an error needs it, and every start would pay for it
+    """Return the closest known name; None if none is close."""
+    import difflib  # only for errors: it would slow down each start
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the closest of `known`, or nothing where none is close."""
+    """Return `; did you mean X?` with the closest known name; an empty text if none is close."""
     found = guess(name.lower().replace("_", "."), known, cutoff=0.7)
     return "" if found is None else f"; did you mean {found}?"

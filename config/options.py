@@ -1,7 +1,6 @@
-"""The options of the broker, declared once; with those of `topic_options` they are all that Tidelog honours.
+"""The options of the broker, as fields of a dataclass, so that a type checker knows them.
 
-The fields of the dataclass are the rows, so a type checker sees each option and a misspelt one is an error. Names,
-types and defaults are those of Kafka 4; where ours differ, the row says why.
+Names, types and defaults are those of Kafka 4; where ours differ, the row says why.
 """
 
 import dataclasses
@@ -34,7 +33,7 @@ from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TOPIC_OPTIONS
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(GroupOptions):
-    """What holds for the broker, the defaults of its topics included."""
+    """The options of the broker, and the defaults of its topics."""
 
     listeners: tuple[Listener, ...] = option(
         "listeners",
@@ -48,8 +47,8 @@ class BrokerConfig(GroupOptions):
         "advertised.listeners",
         LISTENERS,
         (),
-        doc="Addresses that clients are given, one for each listener name. For a listener without one they get "
-        "the address it is bound to, or if that is every interface, the one at which the client reached it.",
+        doc="Addresses that clients get, one for each listener name. For a listener without one, they get the address "
+        "that it is bound to, or if that is every interface, the address that the client has connected to.",
     )
     listener_security_protocol_map: tuple[tuple[str, str], ...] = option(
         "listener.security.protocol.map",
@@ -61,14 +60,14 @@ class BrokerConfig(GroupOptions):
         "controller.listener.names",
         LIST,
         ("CONTROLLER",),
-        doc="Listeners meant for Kafka's controllers. There are none here, so these listeners are left out.",
+        doc="Listeners for Kafka's controllers. There are no controllers here, so these listeners are not opened.",
     )
     log_dir: Path = option(
         "log.dir",
         DIRECTORY,
         Path("data"),
         aliases={"log.dirs": 1},
-        doc="The data folder; made if it is missing.",
+        doc="The data folder; created if it is missing.",
     )
     node_id: int = option(
         "node.id",
@@ -76,7 +75,7 @@ class BrokerConfig(GroupOptions):
         1,
         aliases={"broker.id": 1},
         at_least=0,
-        doc="Number by which clients know this broker.",
+        doc="Number of this broker, which clients see.",
     )
     num_partitions: int = option(
         "num.partitions",
@@ -84,15 +83,15 @@ class BrokerConfig(GroupOptions):
         1,
         at_least=1,
         at_most=MAX_PARTITIONS_PER_TOPIC,
-        doc="Partitions of a topic that is created without saying how many.",
+        doc="Partitions of a topic that is created without a number of partitions.",
     )
     default_replication_factor: int = option(
         "default.replication.factor",
         INT,
         1,
         at_least=1,
-        doc="Replicas of a topic that is created without saying how many. It has one, as there is one node: more than "
-        "that takes `tidelog.tolerate.replication.factor`.",
+        doc="Replicas of a topic that is created without a number of replicas. There is one node and so one replica: a "
+        "larger number needs `tidelog.tolerate.replication.factor`.",
     )
     auto_create_topics_enable: bool = option(
         "auto.create.topics.enable",
@@ -105,9 +104,9 @@ class BrokerConfig(GroupOptions):
         BOOL,
         False,
         ours=True,
-        doc="Whether a topic may be created with more than one replica, as many programs ask for by default, be it by "
-        "a number or by naming other nodes beside this one. It has one then, and the answer says so. If not, they get "
-        "INVALID_REPLICATION_FACTOR, as from one node of Kafka. `min.insync.replicas` may then be more than 1, too.",
+        doc="Whether a topic may be created with more than one replica, by number or with other nodes, as many "
+        "programs do by default. It then has one, and the answer says so; and `min.insync.replicas` may be more than "
+        "1. If not, they get INVALID_REPLICATION_FACTOR, as from one node of Kafka.",
     )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
     log_cleaner_backoff_ms: int = option(
@@ -116,8 +115,8 @@ class BrokerConfig(GroupOptions):
         15_000,
         at_least=0,
         live=True,
-        doc="How long cleaners wait when no log is due to be compacted before they look again. A log whose compaction "
-        "fails is tried again after that long, then after twice that, up to ten minutes.",
+        doc="How long cleaners wait between checks while no log is due. A failed compaction is tried again after this "
+        "time, then after twice that, up to ten minutes.",
     )
     log_cleaner_dedupe_buffer_size: int = option(
         "log.cleaner.dedupe.buffer.size",
@@ -125,8 +124,8 @@ class BrokerConfig(GroupOptions):
         128 << 20,
         memory_share=2,
         live=True,
-        doc="Memory for the keys of the logs that are being compacted, of all cleaners together, at least 1 MiB for "
-        "each. A log with more keys takes several passes.",
+        doc="Memory for the keys of logs during compaction, for all cleaners together, at least 1 MiB for each. A log "
+        "with more keys takes several passes.",
     )
     log_cleaner_enable: bool = option(
         "log.cleaner.enable",
@@ -141,7 +140,7 @@ class BrokerConfig(GroupOptions):
         at_least=0,
         at_most=1,
         live=True,
-        doc="How full the memory for keys may be, as a share of it: fuller means fewer passes, and slower ones.",
+        doc="How full the memory for keys may get, as a share: a larger share means fewer but slower passes.",
     )
     log_cleaner_io_max_bytes_per_second: float = option(
         "log.cleaner.io.max.bytes.per.second",
@@ -149,7 +148,7 @@ class BrokerConfig(GroupOptions):
         DOUBLE_MAX,
         at_least=1,
         live=True,
-        doc="How much cleaners read and write in a second, all of them together.",
+        doc="Bytes that all cleaners together may read and write per second.",
     )
     log_cleaner_threads: int = option(
         "log.cleaner.threads",
@@ -159,7 +158,7 @@ class BrokerConfig(GroupOptions):
         at_most=16,
         because="the threads and all clients share one Python interpreter",
         live=True,
-        doc="Threads that compact logs, each one log at a time; with 0 nothing is compacted.",
+        doc="Threads that compact logs, one log at a time each; with 0 nothing is compacted.",
     )
     log_retention_check_interval_ms: int = option(
         "log.retention.check.interval.ms",
@@ -173,21 +172,21 @@ class BrokerConfig(GroupOptions):
         INT,
         60_000,
         at_least=0,
-        doc="Time between two records of how far each log is on disk; recovery after a crash starts there.",
+        doc="Time between two checkpoints of how far each log is on disk; recovery after a crash starts there.",
     )
     socket_request_max_bytes: int = option(
         "socket.request.max.bytes",
         INT,
         100 << 20,
         at_least=1,
-        doc="Largest request; a connection that announces a larger one is closed at once.",
+        doc="Largest request; a connection that sends a larger one is closed at once.",
     )
     queued_max_request_bytes: int = option(
         "queued.max.request.bytes",
         LONG,
         512 << 20,
-        doc="Bytes of requests held in memory by all connections together before reading from them pauses; "
-        "-1 for no limit. Kafka has none; ours bounds what a crowd of clients can make the broker hold.",
+        doc="Bytes of requests that all connections together may hold in memory; at the limit, reading from them "
+        "pauses. -1 for no limit, which is Kafka's default.",
     )
     queued_max_topic_bytes: int = option(
         "queued.max.topic.bytes",
@@ -195,9 +194,9 @@ class BrokerConfig(GroupOptions):
         2 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of requests whose topics wait to be created or deleted, of all connections together; half of it for "
-        "one address. Above it a name in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
-        "create or delete THROTTLING_QUOTA_EXCEEDED: clients ask again.",
+        doc="Bytes of requests that wait for topics to be created or deleted, for all connections together; half of it "
+        "for one address. Above it a topic in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
+        "create or delete THROTTLING_QUOTA_EXCEEDED, and clients try again.",
     )
     queued_max_fetch_bytes: int = option(
         "queued.max.fetch.bytes",
@@ -205,8 +204,8 @@ class BrokerConfig(GroupOptions):
         64 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of fetches that wait for records, of all connections together; half of it for one address. "
-        "Above it a fetch is answered at once with what is there.",
+        doc="Bytes of fetches that wait for records, for all connections together; half of it for one address. "
+        "Above it a fetch is answered at once.",
     )
     queued_max_response_bytes: int = option(
         "queued.max.response.bytes",
@@ -214,8 +213,8 @@ class BrokerConfig(GroupOptions):
         512 << 20,
         at_least=1 << 20,
         ours=True,
-        doc="Bytes of answers that clients have not taken yet, of all connections together. Above it every answer "
-        "leaves in pieces of 16 KiB, each when the one before was taken; none is lost.",
+        doc="Bytes of answers that clients have not received yet, for all connections together. Above it, an answer is "
+        "sent in pieces of 16 KiB, each when the previous one was received; none is lost.",
     )
     max_connections: int = option(
         "max.connections",
@@ -240,7 +239,7 @@ class BrokerConfig(GroupOptions):
         LONG,
         600_000,
         at_least=-1,
-        doc="Time after which a silent connection is closed; negative for never.",
+        doc="Time after which an idle connection is closed; negative for never.",
     )
     http_port: int = option(
         "http.port",
@@ -249,23 +248,24 @@ class BrokerConfig(GroupOptions):
         at_least=0,
         at_most=65535,
         ours=True,
-        doc="Port on which `/metrics` (Prometheus) and `/health` are served, at the address of the first listener; 0 "
-        "for none. Nobody is asked for a password.",
+        doc="Port of `/metrics` (Prometheus) and `/health`, at the address of the first listener; 0 for none. There is "
+        "no authentication.",
     )
     fetch_max_bytes: int = option(
         "fetch.max.bytes",
         INT,
         55 << 20,
         at_least=1024,
-        doc="Most bytes of records in one fetch response, whatever is asked for; the first batch always fits.",
+        doc="Most bytes of records in a fetch response, whatever the request allows; the first batch is always sent "
+        "whole.",
     )
     max_incremental_fetch_session_cache_slots: int = option(
         "max.incremental.fetch.session.cache.slots",
         INT,
         1000,
         at_least=0,
-        doc="Fetch sessions at once, by which a consumer of many partitions names and is told what has changed only "
-        "(KIP-227). A consumer for which there is none fetches without.",
+        doc="Fetch sessions at once (KIP-227). With a session, requests and answers have only partitions that have "
+        "changed. A consumer that gets no session fetches without one.",
     )
     min_incremental_fetch_session_eviction_ms: int = option(
         "min.incremental.fetch.session.eviction.ms",
@@ -273,8 +273,8 @@ class BrokerConfig(GroupOptions):
         120_000,
         at_least=0,
         ours=True,
-        doc="Time after which a fetch session that is not used may go to make room for another, and one that is used "
-        "for a larger one. Named so in KIP-227; Kafka's brokers have it fixed.",
+        doc="Time after which an unused fetch session may be evicted for another, and a used one for a larger one. The "
+        "name is that of KIP-227; in Kafka's brokers it is fixed.",
     )
     fetch_session_max_bytes: int = option(
         "fetch.session.max.bytes",
@@ -282,8 +282,8 @@ class BrokerConfig(GroupOptions):
         64 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of fetch sessions, some 700 for each partition of each, of all clients together; half of it for "
-        "one address. A consumer for which there is no room fetches without a session.",
+        doc="Bytes of fetch sessions, about 700 for each partition, for all clients together; half of it for one "
+        "address. Above it a consumer fetches without a session.",
     )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
@@ -291,7 +291,7 @@ class BrokerConfig(GroupOptions):
         86_400_000,
         at_least=1,
         live=True,
-        doc="Time after its last record at which an idempotent producer is forgotten.",
+        doc="Time after its last record after which an idempotent producer is forgotten.",
     )
     producer_state_max_bytes: int = option(
         "producer.state.max.bytes",
@@ -299,9 +299,8 @@ class BrokerConfig(GroupOptions):
         64 << 20,
         at_least=1 << 20,
         ours=True,
-        doc="Memory for what is remembered of idempotent producers, in all logs together: some 200 to 300 bytes for "
-        "each of them in each log. Above it those that have sent nothing for longest are forgotten, as after "
-        "`producer.id.expiration.ms`.",
+        doc="Memory for the state of idempotent producers in all logs together: 200 to 300 bytes for each producer and "
+        "log. Above it, producers that have been idle longest are forgotten, as after `producer.id.expiration.ms`.",
     )
     tidelog_cleaner_schedule: str = option(
         "tidelog.cleaner.schedule",
@@ -310,8 +309,8 @@ class BrokerConfig(GroupOptions):
         choices=("generational", "kafka"),
         ours=True,
         live=True,
-        doc="Which segments are compacted, and when. `generational`: those that give most, once enough of a log may be "
-        "replaced. `kafka`: all of them, once enough of a log is new (docs/compaction.md).",
+        doc="Which segments are compacted, and when. `generational`: those that save most, once enough of a log may be "
+        "garbage. `kafka`: all of them, once enough of a log is new (docs/compaction.md).",
     )
     log_scrub_bytes_per_second: int = option(
         "log.scrub.bytes.per.second",
@@ -319,24 +318,26 @@ class BrokerConfig(GroupOptions):
         4 << 20,
         at_least=0,
         ours=True,
-        doc="How fast sealed segments are read again, once a day, to find what the disk has spoilt; 0 for not at all.",
+        doc="Bytes per second of the daily read of sealed segments, which finds damage of the disk; 0 for no read.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
-    # The options that somebody set before the start: name in the table -> name that was used.
+    # The options that were set before the start: name in the table -> name that was used.
     explicit: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
-    given_inert: Mapping[str, str] = dataclasses.field(default_factory=dict)  # and what of it is described
-    # What was set while the broker ran, strongest first, and what holds without that.
+    notes: tuple[str, ...] = ()  # on options that were accepted without effect, for the log
+    given_inert: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # those that DescribeConfigs shows
+    # What was set while the broker ran, strongest first, and the configuration without it.
     changes: tuple[tuple[Source, Mapping[str, str]], ...] = ()
     at_start: "BrokerConfig | None" = None
 
     def check_topic(self, topic: TopicConfig) -> None:
-        """Raise ConfigError where options of a topic contradict each other, or this broker."""
+        """Raise ConfigError if options of a topic contradict each other, or this broker."""
         check_lags(topic)
         check_replicas(topic, self.tidelog_tolerate_replication_factor)
 
     def check(self) -> None:
-        """Raise ConfigError where options of the broker contradict each other; each may change while it runs."""
+        """Raise ConfigError if options of the broker that can change while it runs contradict each other."""
         check_lags(self.topic, "log.cleaner.")
         check_buffer(
             self.log_cleaner_threads,
@@ -345,11 +346,11 @@ class BrokerConfig(GroupOptions):
         )
 
     def topic_defaults(self) -> TopicConfig:
-        """Return what holds for a topic without overrides."""
+        """Return the configuration of a topic without options of its own."""
         return dataclasses.replace(self.topic, late_ms=self.log_retention_check_interval_ms)
 
     def advertised(self, name: str, reached_host: str, reached_port: int) -> tuple[str, int]:
-        """Return the address to tell a client of listener `name` that reached the broker at `reached_*`."""
+        """Return the address for a client of listener `name` that has connected to `reached_*`."""
         advertised = next((each for each in self.advertised_listeners if each.name == name), None)
         bound = next((listener for listener in self.listeners if listener.name == name), None)
         if advertised is not None:
@@ -378,9 +379,9 @@ class BrokerConfig(GroupOptions):
         return dataclasses.replace(self, **own, topic=topic, **fields)
 
     def changed(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> "BrokerConfig":
-        """Return what holds with what was set while the broker ran: its own options, and those of all brokers.
+        """Return the configuration with dynamic options: the broker's own, and those of all brokers.
 
-        Raise ConfigError for the first bad one. What was changed before and is not named any more is as at the start.
+        They replace all earlier ones. Raise ConfigError for the first invalid one.
         """
         start = self.at_start or self
         texts: dict[Source, dict[str, str]] = {Source.DYNAMIC_BROKER: {}, Source.DYNAMIC_DEFAULT: {}}
@@ -396,12 +397,12 @@ class BrokerConfig(GroupOptions):
         return changed
 
     def set_for(self, all_brokers: bool) -> dict[str, str]:
-        """Return what was set while the broker ran: for all brokers, or for this one."""
+        """Return the dynamic options of all brokers, or of this one."""
         source = Source.DYNAMIC_DEFAULT if all_brokers else Source.DYNAMIC_BROKER
         return dict(dict(self.changes).get(source, {}))
 
     def synonyms(self, row: Option) -> tuple[Synonym, ...]:
-        """Return what applies to an option of either table on this broker, strongest first."""
+        """Return the settings of an option of the broker or its topics, strongest first."""
         name = row.broker or row.name
         found = [Synonym(name, texts[name], source) for source, texts in self.changes if name in texts]
         start = self.at_start or self
@@ -415,10 +416,10 @@ class BrokerConfig(GroupOptions):
         return *found, _default(row)
 
     def describe(self) -> Iterator[Described]:
-        """Yield every option of the broker, by its broker's name, with its value and where that came from.
+        """Yield every option of the broker, by each of its names, with its value and the source of that.
 
-        By its other names as well. As in Kafka, one that gives a span in hours or minutes has the value that was set by
-        that name, or is the default, even where another name is in force.
+        As in Kafka, a name in hours or minutes has the value that was set by that name, or the default, even if a
+        setting by another name is in effect.
         """
         for name, row in {**BROKER_OPTIONS, **BROKER_INERT}.items():
             synonyms = self.synonyms(row)
@@ -438,7 +439,7 @@ class BrokerConfig(GroupOptions):
                 yield Described(alias, text, row.kind, doc, source, own, is_read_only=True)
 
     def describe_everywhere(self) -> Iterator[Described]:
-        """Yield the options that were set for all brokers while they ran."""
+        """Yield the dynamic options of all brokers."""
         for name, text in self.set_for(True).items():
             row, synonym = dynamic_option(name), Synonym(name, text, Source.DYNAMIC_DEFAULT)
             yield Described(name, text, row.kind, row.doc, synonym.source, (synonym,))
@@ -451,7 +452,7 @@ BROKER_OPTIONS: Mapping[str, Option] = {
 
 
 def _default(row: Option) -> Synonym:
-    """Return the default of an option under a name of the broker: as in Kafka, of a span that of the coarsest unit."""
+    """Return the default of an option of the broker; of a time, as in Kafka, under the name of the coarsest unit."""
     name, unit = max(row.aliases.items(), key=lambda alias: alias[1], default=("", 1))
     if unit == 1:
         return Synonym(row.broker or row.name, row.default_text, Source.DEFAULT)
@@ -459,7 +460,7 @@ def _default(row: Option) -> Synonym:
 
 
 def dynamic_option(name: str) -> Option:
-    """Return the row of an option that can be changed while the broker runs; raise ConfigError for any other."""
+    """Return an option that can change while the broker runs; raise ConfigError for any other."""
     row = BROKER_OPTIONS.get(name) or BROKER_INERT.get(name)
     if row is not None and row.is_dynamic:
         return row
@@ -467,7 +468,7 @@ def dynamic_option(name: str) -> Option:
     if row is not None:
         why = "it is read when the broker starts" if row.attribute else row.doc
     elif alias_of is not None:
-        why = f"while the broker runs it is called {alias_of}"
+        why = f"use {alias_of} instead"
     elif refused := reason(name, REFUSED):
         why = f"an option of Kafka that is refused: {refused}"
     elif inert := reason(name, INERT):

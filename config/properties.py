@@ -1,18 +1,15 @@
-"""Reader of Java's `.properties` format, the format of server.properties.
-
-Knows nothing of options. Keeps the line on which each property begins, so that an error can name it.
-"""
+"""A reader of Java's `.properties` format, the format of server.properties."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-BLANKS = " \t\f"  # to Java, and nothing else of what Python would strip
+BLANKS = " \t\f"  # Java's blanks; Python would strip others too
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """A name and its value, and the line, counted from 1, where they stand."""
+    """A name, its value, and the line that it starts on, from 1."""
 
     name: str
     text: str
@@ -20,16 +17,16 @@ class Property(NamedTuple):
 
 
 def read_properties(content: str) -> Iterator[Property]:
-    """Yield the properties of a file in order; a later one of the same name is meant to win."""
+    """Yield the properties of a file in order; a later one replaces an earlier one of the same name."""
     for line, text in _logical_lines(content):
-        # The name ends at the first '=', ':' or blank that no backslash guards.
+        # The name ends at the first '=', ':' or blank without a backslash.
         match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", text, re.DOTALL)
-        assert match is not None  # every part of the pattern may be empty
+        assert match is not None  # the pattern matches the empty text
         yield Property(_unescape(match[1]), _unescape(text[match.end() :]), line)
 
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
-    """Yield each line with what its trailing backslashes join to it; comments and blanks are left out."""
+    """Yield lines joined at trailing backslashes, without comments and blank lines."""
     begun, joined = 0, ""
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", content), start=1):
         text = raw.lstrip(BLANKS)

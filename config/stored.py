@@ -1,7 +1,6 @@
-"""Options that were stored while a broker ran, under a configuration and a version that may be others by now.
+"""Stored options: those that were set while a broker ran, perhaps of another version or configuration.
 
-A stored value never keeps a broker from starting. What cannot be honoured is left out, and returned as a message that
-names it.
+A stored option never stops a broker from starting. An invalid one is left out, and a message names it.
 """
 
 from collections.abc import Mapping
@@ -11,9 +10,9 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
-# In place of a value that cannot be read: a mistake must not delete records.
+# These replace an invalid value, so that a mistake does not delete records.
 _SAFE: Final = {"cleanup.policy": "", "retention.bytes": "-1", "retention.ms": "-1"}
-# The same of a broker's defaults for topics, under each of their names: the option that stands in, and its value.
+# The same for a broker's defaults of topics, by each of their names: the option to set instead, and its value.
 _SAFE_OF_BROKER: Final = {
     name: (row.broker, _SAFE[row.name])
     for row in map(TOPIC_OPTIONS.__getitem__, _SAFE)
@@ -24,9 +23,9 @@ _SAFE_OF_BROKER: Final = {
 def broker_options(
     config: BrokerConfig, own: Mapping[str, str], everywhere: Mapping[str, str]
 ) -> tuple[BrokerConfig, list[str]]:
-    """Return a broker's configuration under its own stored options and those of all brokers, and what is left out.
+    """Return a broker's configuration with its stored options and those of all brokers, and messages.
 
-    Topics keep their records by default if the option that says how long cannot be read.
+    If a default of retention is invalid, topics keep their records.
     """
     try:
         return config.changed(own, everywhere), []
@@ -38,7 +37,7 @@ def broker_options(
         *((kept_everywhere, name, text) for name, text in everywhere.items()),
         *((kept_own, name, text) for name, text in own.items()),
     ]
-    while True:  # Some options hold only together with others.
+    while True:  # some options are valid only together with others
         refused = []
         for kept, name, text in pending:
             kept[name] = text
@@ -55,15 +54,15 @@ def broker_options(
         instead, safe = _SAFE_OF_BROKER.get(name, (None, ""))
         if instead is not None and instead not in kept:
             kept[instead] = safe
-            message = _stands_in(message, instead, safe)
+            message = _replaced(message, instead, safe)
         messages.append(message)
     return config.changed(kept_own, kept_everywhere), messages
 
 
 def topic_options(defaults: TopicConfig, options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the stored options of a topic that can be honoured, and what is left out.
+    """Return the valid stored options of a topic, and messages.
 
-    A topic keeps its records if the option that says how long cannot be read.
+    If an option of retention is invalid, the topic keeps its records.
     """
     kept, refused = {}, []
     for name, text in options.items():
@@ -74,10 +73,10 @@ def topic_options(defaults: TopicConfig, options: Mapping[str, str]) -> tuple[di
             message = str(error)
             if name in _SAFE:
                 kept[name] = _SAFE[name]
-                message = _stands_in(message, name, _SAFE[name])
+                message = _replaced(message, name, _SAFE[name])
             refused.append(message)
     return kept, refused
 
 
-def _stands_in(message: str, name: str, value: str) -> str:
-    return f"{message}; until then {name}={value} holds, which deletes no records"
+def _replaced(message: str, name: str, value: str) -> str:
+    return f"{message}; until then {name}={value} applies, which deletes no records"

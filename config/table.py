@@ -1,7 +1,7 @@
-"""How an option is declared, how its text becomes a checked value, and how it is described.
+"""The declaration of an option, the check of its value, and its description for DescribeConfigs.
 
-The rows are in `options`, `group_options`, `topic_options` and `inert`. The invariant: whatever `Option.read` returns
-lies within the option's bounds and choices, so nothing that uses it checks again.
+The options are declared in `options`, `group_options`, `topic_options` and `inert`. A value from `Option.read` is
+within its bounds and choices, so its users need not check again.
 """
 
 import dataclasses
@@ -18,35 +18,34 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table."""
+    """An option: a row of the table."""
 
     name: str
     kind: Kind[Any]
     default: Any
     doc: str
     broker: str = ""  # the broker's name of a topic option
-    aliases: Mapping[str, int] = dataclasses.field(
-        default_factory=dict
-    )  # other spelling -> what one unit is worth
+    # other names -> the factor of their unit
+    aliases: Mapping[str, int] = dataclasses.field(default_factory=dict)
     at_least: int | None = None
     at_most: int | None = None
     choices: tuple[str, ...] = ()
-    may_be_empty: bool = False  # of a list with choices
-    because: str = ""  # why the bounds or choices are as narrow as they are
-    memory_share: int = 0  # 4: a fourth of the machine's memory is a bound, too
+    may_be_empty: bool = False  # for a list with choices
+    because: str = ""  # the reason for narrow bounds or choices
+    memory_share: int = 0  # 4: at most a fourth of the machine's memory
     ours: bool = False  # not an option of Kafka
-    live: bool = False  # of the broker, and looked up whenever it is used
-    why_inert: str = ""  # why it does nothing, if it is accepted for Kafka's sake only
-    attribute: str = ""  # of the dataclass that holds its value; none where it does nothing
+    live: bool = False  # an option of the broker that can change while it runs
+    why_inert: str = ""  # why it has no effect, if it has none
+    attribute: str = ""  # the field that has its value; empty if it has no effect
 
     def read(self, text: str, *, source: str = "", given: str = "", unit: int = 1) -> Any:
-        """Return the value that `text` stands for; raise ConfigError naming `given`, the spelling used."""
+        """Return the value of a text; ConfigError names `given`, the spelling that was used."""
         text = text.strip()
         given = given or self.name
         try:
             value = self.kind.parse(text)
             if unit != 1:
-                # Kafka reads any negative number of hours as "no limit".
+                # Kafka takes any negative number of hours as no limit.
                 value = value * unit if value >= 0 else -1
             self._check(value, unit)
         except ValueError as error:
@@ -55,20 +54,20 @@ class Option:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the broker's value can be changed while it runs: the defaults of topics, and what is `live`."""
+        """Whether the broker's value can change while it runs: defaults of topics can, and `live` options."""
         return bool(self.broker) or self.live
 
     def text(self, value: Any) -> str:
-        """Return `value` as DescribeConfigs and server.properties spell it."""
+        """Return a value as text, as in DescribeConfigs and server.properties."""
         return self.kind.text(value)
 
     @property
     def default_text(self) -> str | None:
-        """The default, so spelt; None where it is no value."""
+        """The default as text; None if there is none."""
         return None if self.default is None else self.text(self.default)
 
     def range(self) -> str:
-        """Return what may be written, for people."""
+        """Return the accepted values in words."""
         if self.choices:
             return ", ".join(self.choices)
         if self.at_least is not None and self.at_least == self.at_most:
@@ -100,9 +99,9 @@ class Option:
 
 
 def option(name: str, kind: Kind[T], default: T, **row: Any) -> T:
-    """Declare a dataclass field that is an option (the rest are fields of `Option`).
+    """Declare a dataclass field that is an option; `row` has fields of `Option`.
 
-    Typed as its value, so that mypy sees the attribute.
+    The return type is that of the value, as mypy takes it for the field's default.
     """
     declared = Option(name, kind, default, **row)
     field: Any = dataclasses.field(default=default, metadata={"option": declared})
@@ -119,7 +118,7 @@ def options_of(table: type[Any]) -> tuple[Option, ...]:
 
 
 class Source(IntEnum):
-    """Where a value came from, numbered as in DescribeConfigs."""
+    """The source of a value, numbered as in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2  # set for this broker while it ran
@@ -129,7 +128,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A setting that would apply if those before it were not there."""
+    """A setting that applies if the earlier ones are not set."""
 
     name: str
     text: str | None  # None: no value
@@ -137,7 +136,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One option of one configuration, as DescribeConfigs shows it; the first synonym is in force."""
+    """An option in a configuration, as DescribeConfigs shows it; the first synonym is in effect."""
 
     name: str
     text: str | None
@@ -145,4 +144,4 @@ class Described(NamedTuple):
     doc: str
     source: Source
     synonyms: tuple[Synonym, ...]
-    is_read_only: bool = False  # only a restart can change it
+    is_read_only: bool = False  # a change needs a restart

@@ -1,9 +1,8 @@
-"""Times as people write them, and as they are shown: text <-> milliseconds since the epoch.
+"""Times as people write them: text to milliseconds since the epoch, and back.
 
-Owns the forms that commands and jobs take. Refuses to know what time it is (`now_ms` is handed in) and,
-in tests, where it is (`zone`; None is the system's zone). Times without a zone are local. A time between two
-milliseconds is the later one, so that "at or after" stays true. What is more likely a slip than a time is refused:
-a search from 1970 on answers, and answers something else.
+Times without a zone are local; `zone` sets the local zone in tests, None is the system's. A time between two
+milliseconds is rounded up, so that "at or after" stays true. A text that is probably a mistake is refused: a search
+from 1970 on would find something, but not what the user meant.
 """
 
 import re
@@ -34,32 +33,32 @@ _LARGE_UNITS: Final = (
     (60_000, "m", 1_000, "s"),
 )
 
-# No time takes so many characters. What follows can count on numbers that a float holds and names that are no chapter.
+# No time is longer. It bounds numbers, so that a float holds them, and the names of zones.
 _LONGEST: Final = 200
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
 _NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
 _CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
-# 09.00 is how half of Europe writes nine o'clock.
+# Nine o'clock is 09.00 in half of Europe.
 _DOTTED_CLOCK = re.compile(r"(?:.* )?(\d{1,2}(?:\.\d\d){1,2})(?:z|[+-]\d\d:?\d\d)?(?: \S+)?")
 _OFFSET = re.compile(r"(z|[+-]\d\d:?\d\d)")
 _ZONE = re.compile(r"[A-Za-z][\w+-]*(?:/[\w+-]+)*")
 _HAS_ZONE = re.compile(r"[t: ]\d\d\S*(z|[+-]\d\d(:?\d\d)?)$")
 _UTC: Final = ("utc", "gmt", "z")
-# From here on a number of seconds would lie beyond the year 5138, so it counts milliseconds; ...
+# As seconds, larger numbers are after the year 5138, so they are milliseconds ...
 _MILLISECONDS_FROM: Final = 10**11
-# ... and from here on it counts something finer.
+# ... and from here on, microseconds or less.
 _FINER_FROM: Final = 10**14
-# 2000-01-01. A smaller number is a year, an hour or an offset rather than a time, unless @ says that it is meant.
+# 2000-01-01. A smaller number is rather a year, an hour or an offset, unless it has an @.
 _MEANT_FROM_MS: Final = 946_684_800_000
 
 
 class TimeError(ValueError):
-    """A text that is no time; the message says what would be one."""
+    """A text is not a time; the message says what is."""
 
 
 def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return the time that a text means, in ms since the epoch; TimeError if it means none."""
+    """Return the time of a text, in ms since the epoch; TimeError."""
     if len(text) > _LONGEST:
         raise _no_time(f"{text[:_LONGEST]}...")
     words = " ".join(text.lower().split())
@@ -79,21 +78,21 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         words, zone = _split_zone(text, words, zone)
         found_ms = _to_ms(_moment(text, words, now_ms, zone))
     if found_ms < 0:
-        raise TimeError(f"'{text}' lies before 1970, where no record can be")
+        raise TimeError(f"'{text}' is before 1970, and no record is as old")
     return found_ms
 
 
 def duration_ms(text: str) -> int:
-    """Return the length of time that a text means; TimeError if it means none."""
+    """Return the duration of a text; TimeError."""
     words = " ".join(text.lower().split())
     with suppress(TimeError):
         if len(text) <= _LONGEST and words:
             return _span_ms(text, words)
-    raise TimeError(f"'{text[:_LONGEST]}' is no length of time; write 90s, '2 hours' or 1h30m")
+    raise TimeError(f"'{text[:_LONGEST]}' is not a duration; write 90s, '2 hours' or 1h30m")
 
 
 def show_duration(length_ms: int) -> str:
-    """Return a length of time in its two largest units: 250ms, 12.5s, 2h 5m, 3d 4h."""
+    """Return a duration in its two largest units: 250ms, 12.5s, 2h 5m, 3d 4h."""
     if length_ms < 0:
         return f"-{show_duration(-length_ms)}"
     if length_ms < 1_000:
@@ -112,7 +111,7 @@ def show(timestamp_ms: int, zone: tzinfo | None = None) -> str:
     try:
         moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
     except (OverflowError, ValueError):
-        return f"{timestamp_ms} ms"  # a producer may send any number
+        return f"{timestamp_ms} ms"  # a producer may send any timestamp
     return moment.isoformat(timespec="milliseconds")
 
 
@@ -121,7 +120,7 @@ def _no_time(text: str) -> TimeError:
 
 
 def _span_ms(text: str, words: str) -> int:
-    """Return the length of '2 hours', '1h30m' or '90 min'."""
+    """Return the duration of '2 hours', '1h30m' or '90 min'."""
     total_ms = 0.0
     at = 0
     words = words.strip()
@@ -129,8 +128,8 @@ def _span_ms(text: str, words: str) -> int:
         part = _SPAN.match(words, at)
         if part is None or part[2] not in _UNIT_MS:
             raise TimeError(
-                f"'{text}' is not a time; before 'ago' goes, or after '-', a number of seconds, minutes, hours, days "
-                "or weeks: '2 hours ago', -1h30m"
+                f"'{text}' is not a time; write a number of seconds, minutes, hours, days or weeks before 'ago' or "
+                "after '-': '2 hours ago', -1h30m"
             )
         total_ms += float(part[1]) * _UNIT_MS[part[2]]
         at = part.end()
@@ -140,7 +139,7 @@ def _span_ms(text: str, words: str) -> int:
 
 
 def _bare_number_ms(text: str, number: str) -> int:
-    """Read a number that nothing says is a time since the epoch."""
+    """Read a number without @ as a time since the epoch, if it is not rather something else."""
     if len(number) == 8 and number[:2] in ("19", "20"):
         raise TimeError(
             f"'{text}' may be a date or epoch seconds; write 2024-03-01, or @{number} for seconds"
@@ -164,7 +163,7 @@ def _epoch_ms(text: str, number: str) -> int:
 
 
 def _split_zone(text: str, words: str, zone: tzinfo | None) -> tuple[str, tzinfo | None]:
-    """Take the zone off the end of a time, '21:06 UTC'; without one, the time and the zone as they are."""
+    """Split a zone off the end of a time, as in '21:06 UTC'; without one, return both unchanged."""
     rest, _, last = words.rpartition(" ")
     if not rest:
         return words, zone
@@ -190,7 +189,7 @@ def _only_zone(text: str, rest: str, zone: tzinfo) -> tzinfo:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """Return the zone of that name in the system's time zone data; its case does not matter."""
+    """Return the zone of a name, in any case, from the system's time zone data."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     with suppress(ZoneInfoNotFoundError, ValueError, OSError):
@@ -209,12 +208,12 @@ def _no_zone(text: str, name: str) -> TimeError:
             f"'{text}': this machine has no time zone data: apt-get install tzdata, or write an offset such as +02:00"
         )
     return TimeError(
-        f"'{text}': no time zone is called {name}; write one such as Europe/Berlin, UTC or +02:00"
+        f"'{text}': there is no time zone {name}; write one such as Europe/Berlin, UTC or +02:00"
     )
 
 
 def _moment(text: str, words: str, now_ms: int, zone: tzinfo | None) -> datetime:
-    """Read a clock time, a day in words with or without one, or an ISO date and time."""
+    """Read a time of day, a day in words with or without one, or an ISO date and time."""
     day, _, rest = words.partition(" ")
     try:
         if day in _DAYS:
@@ -234,12 +233,12 @@ def _on_day(days: int, clock: str, now_ms: int, zone: tzinfo | None) -> datetime
 
 
 def _iso(words: str) -> str:
-    """Write T, Z and the decimal point as Python's parser of ISO times wants them."""
+    """Return an ISO time with the T, Z and decimal point that Python's parser accepts."""
     return words.replace(",", ".").upper()
 
 
 def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    """Give a moment without a zone the local one; an hour that comes twice is the first."""
+    """Add the local zone to a moment without one; of an hour that occurs twice, take the first."""
     if moment.tzinfo is not None:
         return moment
     return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)

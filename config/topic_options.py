@@ -1,7 +1,7 @@
-"""The options of a topic, declared once; what it does not set is as the broker says.
+"""The options of a topic, declared as in `options`.
 
-The fields of the dataclass are the rows, as in `options`. Names, types and defaults are those of Kafka 4; where ours
-differ, the row says why. A default is the broker's option of the name in `broker=`, as in Kafka.
+Names, types and defaults are those of Kafka 4; where ours differ, the row says why. As in Kafka, the default of an
+option is the broker's option in `broker=`.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ MAX_PARTITIONS_PER_TOPIC = 10_000
 
 
 def null_value(names: Iterable[str]) -> str:
-    """Return what a client is answered that sends options of a topic without a value."""
+    """Return the error message for options of a topic without a value."""
     return f"Null value not supported for topic configs: {','.join(names)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What holds for one topic: the broker's defaults under the topic's own overrides."""
+    """The options of a topic: its own, and the broker's defaults."""
 
     cleanup_policy: tuple[str, ...] = option(
         "cleanup.policy",
@@ -37,10 +37,10 @@ class TopicConfig:
         broker="log.cleanup.policy",
         choices=("compact", "delete"),
         may_be_empty=True,
-        doc="What happens to old segments: `delete` removes those that have expired; `compact` keeps the last record "
-        "of each key and takes those before it out, as `min.cleanable.dirty.ratio` says. With both, what is kept "
-        "expires as well; with `compact` alone nothing does, and a record without a key is INVALID_RECORD with either. "
-        "Empty: everything stays.",
+        doc="What happens to old segments. `delete` removes expired ones. `compact` keeps the last record of each key, "
+        "and removes earlier ones as `min.cleanable.dirty.ratio` says. With both, compacted records expire too; with "
+        "`compact` alone nothing expires. With `compact` a record without a key is INVALID_RECORD. Empty: everything "
+        "stays.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -48,8 +48,8 @@ class TopicConfig:
         -1,
         broker="compression.gzip.level",
         choices=("-1", *map(str, range(1, 10))),
-        doc="With `compression.type=gzip`: from 1, fast, to 9, small; -1 is zlib's own choice, 6. Taken as 6 at most, "
-        "as 4 for batches with more than 1 MiB of records: higher levels can take seconds for a megabyte.",
+        doc="With `compression.type=gzip`: from 1, fast, to 9, small; -1 is zlib's default, 6. At most 6 is used, and "
+        "at most 4 for batches with more than 1 MiB of records: higher levels can take seconds for a megabyte.",
     )
     compression_lz4_level: int = option(
         "compression.lz4.level",
@@ -59,7 +59,7 @@ class TopicConfig:
         at_least=1,
         at_most=17,
         doc="With `compression.type=lz4`: from 1 to 17, small. 9 is the fast compressor, as in Kafka. "
-        "Any other is taken as 8 at most, as 4 for batches with more than 1 MiB of records.",
+        "Of the others at most 8 is used, and at most 4 for batches with more than 1 MiB of records.",
     )
     compression_type: str = option(
         "compression.type",
@@ -67,9 +67,9 @@ class TopicConfig:
         "producer",
         broker="compression.type",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        doc="Codec of stored batches. `producer`: as they came. With any other a batch of another codec is "
-        "compressed again before it is stored, and must fit `max.message.bytes` then too; one of that codec is stored "
-        "as it came, whatever its level.",
+        doc="Codec of stored batches. `producer`: as they were sent. Otherwise a batch of another codec is compressed "
+        "again before it is stored, and must then fit `max.message.bytes` too; a batch of this codec is stored as it "
+        "was sent, whatever its level.",
     )
     compression_zstd_level: int = option(
         "compression.zstd.level",
@@ -78,8 +78,8 @@ class TopicConfig:
         broker="compression.zstd.level",
         at_least=-131072,
         at_most=22,
-        doc="With `compression.type=zstd`: up to 22, small; negative ones are faster than 1. Taken as 12 at most, as "
-        "9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of megabytes.",
+        doc="With `compression.type=zstd`: up to 22, small; negative levels are faster than 1. At most 12 is used, and "
+        "at most 9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of megabytes.",
     )
     delete_retention_ms: int = option(
         "delete.retention.ms",
@@ -87,8 +87,8 @@ class TopicConfig:
         DAY_MS,
         broker="log.cleaner.delete.retention.ms",
         at_least=0,
-        doc="How long a tombstone, a record without a value, stays after the log was first compacted with it in: a "
-        "reader that comes from the beginning within that time learns that its key is gone.",
+        doc="How long a tombstone, a record without a value, stays after its first compaction. A reader that starts "
+        "from the beginning and takes less time than that sees that the key was deleted.",
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms",
@@ -96,8 +96,8 @@ class TopicConfig:
         5_000,
         broker="log.segment.delete.delay.ms",
         at_least=0,
-        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be rescued; "
-        "readers that have it open go on in any case. Kafka's default is 60000.",
+        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be rescued. "
+        "Reads of an open file continue in any case. Kafka's default is 60000.",
     )
     flush_messages: int = option(
         "flush.messages",
@@ -123,7 +123,7 @@ class TopicConfig:
         choices=("acks", "interval", "none"),
         ours=True,
         doc="When records reach the disk. `acks`: before a produce with acks=all is answered, many at once. "
-        "`interval`: by `flush.messages` and `flush.ms`, as in Kafka. `none`: when the operating system pleases.",
+        "`interval`: by `flush.messages` and `flush.ms`, as in Kafka. `none`: when the operating system writes them.",
     )
     index_interval_bytes: int = option(
         "index.interval.bytes",
@@ -140,8 +140,8 @@ class TopicConfig:
         broker="lookup.clock",
         choices=("record", "append"),
         ours=True,
-        doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp that it "
-        "carries. `append`: when the broker took it, which is the timestamp in the answer then.",
+        doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp of the "
+        "record. `append`: when the broker appended it, which is then the timestamp in the answer.",
     )
     max_compaction_lag_ms: int = option(
         "max.compaction.lag.ms",
@@ -149,8 +149,8 @@ class TopicConfig:
         LONG_MAX,
         broker="log.cleaner.max.compaction.lag.ms",
         at_least=1,
-        doc="How long a record may wait to be compacted: then it is, however little there is of it. A compacted "
-        "topic's segments are sealed by this if it is less than `segment.ms`. At least `min.compaction.lag.ms`.",
+        doc="How long a record may wait to be compacted; after that a pass is due, however little it saves. If it is "
+        "less than `segment.ms`, it also seals the segments of a compacted topic. At least `min.compaction.lag.ms`.",
     )
     max_decompressed_bytes: int = option(
         "max.decompressed.bytes",
@@ -160,8 +160,8 @@ class TopicConfig:
         at_least=1,
         memory_share=4,
         ours=True,
-        doc="Largest size of a batch once decompressed; a larger one is answered MESSAGE_TOO_LARGE "
-        "before more memory than this is used. A topic's value is at most the broker's.",
+        doc="Largest size of a decompressed batch. A larger one is answered MESSAGE_TOO_LARGE, and no more memory than "
+        "this is used for it. A topic's value is at most the broker's.",
     )
     max_message_bytes: int = option(
         "max.message.bytes",
@@ -169,22 +169,23 @@ class TopicConfig:
         1_048_588,
         broker="message.max.bytes",
         at_least=0,
-        doc="Largest batch that is accepted, in bytes as sent, its header included.",
+        doc="Largest batch that is accepted, in bytes as sent, with its header.",
     )
     message_downconversion_enable: bool = option(
         "message.downconversion.enable",
         BOOL,
         True,
         broker="log.message.downconversion.enable",
-        doc="Whether readers below Fetch 4 get newer formats converted. If not, they get UNSUPPORTED_VERSION.",
+        doc="Whether newer formats are converted for readers below Fetch 4. If not, they get UNSUPPORTED_VERSION.",
     )
     message_format_version: str = option(
         "message.format.version",
         FORMAT,
         "3.0-IV1",
         broker="log.message.format.version",
-        doc="Format of stored records: 0, 1, 2, or a release of Kafka: 0 before 0.10, 1 before 0.11. What is sent in "
-        "another is converted; what is there stays. 0 and 1 hold no headers, 0 no timestamps. Kafka 4 has dropped it.",
+        doc="Format of stored records: 0, 1, 2, or a release of Kafka: 0 before 0.10, 1 before 0.11. Records in "
+        "another format are converted; stored records stay. 0 and 1 have no headers, 0 no timestamps. Kafka 4 has "
+        "dropped it.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms",
@@ -192,7 +193,7 @@ class TopicConfig:
         HOUR_MS,
         broker="log.message.timestamp.after.max.ms",
         at_least=0,
-        doc="How far a record's create time may lie ahead of the broker's clock. "
+        doc="How far a record's create time may be after the broker's clock. "
         "Not checked with `message.timestamp.type=LogAppendTime`.",
     )
     message_timestamp_before_max_ms: int = option(
@@ -201,7 +202,7 @@ class TopicConfig:
         LONG_MAX,
         broker="log.message.timestamp.before.max.ms",
         at_least=0,
-        doc="How far a record's create time may lie behind the broker's clock. "
+        doc="How far a record's create time may be before the broker's clock. "
         "Not checked with `message.timestamp.type=LogAppendTime`.",
     )
     message_timestamp_difference_max_ms: int = option(
@@ -210,7 +211,7 @@ class TopicConfig:
         LONG_MAX,
         broker="log.message.timestamp.difference.max.ms",
         at_least=0,
-        doc="The older name of both bounds above: it counts for each that has its default. Kafka 4 has dropped it.",
+        doc="Older name of the two bounds above: it applies to each that has its default. Kafka 4 has dropped it.",
     )
     message_timestamp_type: str = option(
         "message.timestamp.type",
@@ -227,8 +228,8 @@ class TopicConfig:
         broker="log.cleaner.min.cleanable.ratio",
         at_least=0,
         at_most=1,
-        doc="How much of a log may be records that have not been compacted, of its bytes that are neither in the "
-        "active segment nor too young (`min.compaction.lag.ms`), before it is compacted.",
+        doc="The log is compacted when more than this share of it has not been compacted. The active segment and "
+        "segments that are too young (`min.compaction.lag.ms`) do not count.",
     )
     min_compaction_lag_ms: int = option(
         "min.compaction.lag.ms",
@@ -236,8 +237,8 @@ class TopicConfig:
         0,
         broker="log.cleaner.min.compaction.lag.ms",
         at_least=0,
-        doc="How old a segment's largest timestamp must be before the segment is compacted: so long every record of "
-        "it stays.",
+        doc="How old a segment's largest timestamp must be before the segment is compacted; until then all of its "
+        "records stay.",
     )
     min_insync_replicas: int = option(
         "min.insync.replicas",
@@ -245,8 +246,8 @@ class TopicConfig:
         1,
         broker="min.insync.replicas",
         at_least=1,
-        doc="Replicas that must have a record before acks=all is answered. There is one node: more than 1 takes "
-        "`tidelog.tolerate.replication.factor`, and acks=all is answered all the same when that one has it.",
+        doc="Replicas that must have a record before acks=all is answered. There is one node: more than 1 needs "
+        "`tidelog.tolerate.replication.factor`, and acks=all is still answered when the one replica has the record.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable",
@@ -254,7 +255,7 @@ class TopicConfig:
         False,
         choices=("false",),
         because=NO_TIER,
-        doc="Whether old segments move to another tier of storage.",
+        doc="Whether old segments are moved to another tier of storage.",
     )
     retention_bytes: int = option(
         "retention.bytes",
@@ -271,9 +272,9 @@ class TopicConfig:
         broker="retention.clock",
         choices=("bounded", "record", "append"),
         ours=True,
-        doc="Where the age of a segment begins. `bounded`: at its largest record timestamp, but no later than its last "
-        "append, so that a record from the future keeps nothing. `record`: at its largest record timestamp, as in "
-        "Kafka. `append`: at its last append, whatever records say. Without timestamps it is the last append.",
+        doc="When the age of a segment begins. `bounded`: at its largest record timestamp, but no later than its last "
+        "append, so that a record from the future does not keep the segment. `record`: at its largest record "
+        "timestamp, as in Kafka. `append`: at its last append. Without timestamps it is the last append.",
     )
     retention_ms: int = option(
         "retention.ms",
@@ -290,8 +291,8 @@ class TopicConfig:
         1 << 30,
         broker="log.segment.bytes",
         at_least=14,
-        doc="Size at which a segment is sealed and the next one begun. "
-        "Kafka 4 asks for 1 MiB or more; smaller ones are welcome here.",
+        doc="Size at which a segment is sealed and the next one started. "
+        "Kafka 4 requires 1 MiB or more; here it may be smaller.",
     )
     segment_index_bytes: int = option(
         "segment.index.bytes",
@@ -299,7 +300,7 @@ class TopicConfig:
         10 << 20,
         broker="log.index.size.max.bytes",
         at_least=12,
-        doc="Size at which a full index seals its segment; at least room for one entry of the time index.",
+        doc="Size at which a full index seals its segment; at least that of one entry of the time index.",
     )
     segment_jitter_ms: int = option(
         "segment.jitter.ms",
@@ -308,7 +309,7 @@ class TopicConfig:
         broker="log.roll.jitter.ms",
         aliases={"log.roll.jitter.hours": HOUR_MS},
         at_least=0,
-        doc="Up to this much, at random, is taken off `segment.ms`, so that not all segments are sealed at once.",
+        doc="Up to this much, at random, is subtracted from `segment.ms`, so that not all segments are sealed at once.",
     )
     segment_min_ms: int = option(
         "segment.min.ms",
@@ -317,8 +318,8 @@ class TopicConfig:
         broker="log.roll.min.ms",
         at_least=0,
         ours=True,
-        doc="How often record times may begin a segment, on average over the last 32: with times that jump each batch "
-        "might. Where that would keep a record longer than `retention.ms` says, a segment is begun all the same.",
+        doc="Least time between segments that record times start, on average over the last 32: if times jump, each "
+        "batch might start one. A segment is still started if a record would otherwise outlive `retention.ms`.",
     )
     segment_ms: int = option(
         "segment.ms",
@@ -329,12 +330,12 @@ class TopicConfig:
         at_least=1,
         doc="Span of record time after which a segment is sealed.",
     )
-    # No option of a topic: how long records stay that have expired when they come (`BrokerConfig.topic_defaults`).
+    # Not an option: how long records stay that have expired when they are appended (`BrokerConfig.topic_defaults`).
     late_ms: int = 0
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def override(self, settings: Mapping[str, str | None], *, source: str = "") -> "TopicConfig":
-        """Return this configuration under `settings`; raise ConfigError for the first bad one."""
+        """Return this configuration with `settings`; raise ConfigError for the first invalid one."""
         values: dict[str, Any] = {}
         texts = dict(self.overrides)
         for name, text in settings.items():
@@ -351,13 +352,13 @@ class TopicConfig:
         return dataclasses.replace(self, **values, overrides=texts)
 
     def bounded_by(self, broker: "TopicConfig") -> "TopicConfig":
-        """Return this configuration without what is more than the broker allows: its bound may have come down since."""
+        """Return this configuration within the broker's bounds, which may be lower than when the topic was set."""
         most = min(self.max_decompressed_bytes, broker.max_decompressed_bytes)
         return dataclasses.replace(self, max_decompressed_bytes=most)
 
     @property
     def timestamp_bounds_ms(self) -> tuple[int, int]:
-        """Return how far a create time may lie behind the broker's clock and ahead of it, as in Kafka 3.9."""
+        """Return how far a create time may be before and after the broker's clock, as in Kafka 3.9."""
         older = self.message_timestamp_difference_max_ms
         before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
         if after == HOUR_MS and older != LONG_MAX:
@@ -366,28 +367,28 @@ class TopicConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether what has expired is deleted (`cleanup.policy`)."""
+        """Whether `cleanup.policy` deletes expired segments."""
         return "delete" in self.cleanup_policy
 
     @property
     def compacts(self) -> bool:
-        """Whether the last record of each key is to be kept (`cleanup.policy`)."""
+        """Whether `cleanup.policy` compacts segments."""
         return "compact" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """The span after which a segment is sealed: of a compacted topic no later than it must be compacted."""
+        """The time after which a segment is sealed; in a compacted topic, no later than it must be compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def inert(self) -> Mapping[str, str]:
-        """Return what was set and does nothing, with the reason."""
+        """The options that are set but have no effect, with the reason."""
         return {name: TOPIC_INERT[name].why_inert for name in self.overrides if name in TOPIC_INERT}
 
     def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
-        """Yield every option with its value and where that came from: the topic, the broker or the table.
+        """Yield every option with its value and the source of that, also options without effect.
 
-        `synonyms_of` returns what holds where the topic says nothing. Options that do nothing are included.
+        `synonyms_of` returns what applies if the topic does not set an option.
         """
         for row in (*TOPIC_OPTIONS.values(), *TOPIC_INERT.values()):
             synonyms = synonyms_of(row)

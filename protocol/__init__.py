@@ -1,1 +1,1 @@
-"""Bytes to meaning and back: Kafka's messages, records and frames. No sockets, no files, no clock, no threads."""
+"""Kafka's messages, records and frames: decode and encode them. No sockets, no files, no clock, no threads."""

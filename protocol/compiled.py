@@ -1,11 +1,9 @@
-"""Whether what is too hot for an interpreter is compiled: all of it, or the broker counts as interpreted."""
+"""Whether the modules of the inner loops are compiled: all of them, or they count as interpreted."""
 
 from typing import Final
 
 from tidelog.protocol.records import batch, kept, kernel, key_hashes, keys, search, tally, validate
 from tidelog.protocol.wire import layout, reader, writer
-
-__all__ = ["COMPILED"]
 
 COMPILED: Final = not any(
     str(module.__file__).endswith(".py")

@@ -1,7 +1,4 @@
-"""The text of docs/protocol.md, from the declarations (`make docs`).
-
-Owns the form of that document; every fact in it comes from the registry and the messages.
-"""
+"""The text of docs/protocol.md, from the declarations of messages (`make docs`)."""
 
 import json
 from collections.abc import Iterator
@@ -11,8 +8,6 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import NO_VERSION, Field, fields_of
 from tidelog.protocol.wire.types import ZERO_UUID, Array, WireType
 
-__all__ = ["describe"]
-
 REGENERATE = "make docs"
 
 _INTRODUCTION = f"""\
@@ -21,17 +16,16 @@ _INTRODUCTION = f"""\
 Generated from `protocol/messages/` by `{REGENERATE}`; do not edit.
 
 Tidelog speaks Kafka's wire protocol. Each API below lists the versions that are served, and the first *flexible*
-version, from which lengths are compact and structs may carry tagged fields (KIP-482).
+version: from it on, lengths are compact, and structs may have tagged fields (KIP-482).
 
-In the tables of fields, `[]` after a name marks an array whose elements the following rows describe. A field outside
-its versions is not on the wire: it is read as its default, and writing any other value is an error unless the field is
-*ignorable*. *Tag* gives the number of a field that lies in the tagged section. A field without a default is always
-set by whoever sends it.
+In the tables of fields, `[]` after a name marks an array; the following rows describe its elements. A field outside its
+versions is not on the wire: it is read as its default, and writing another value is an error unless the field is
+*ignorable*. *Tag* is the number of a field in the tagged section. A field without a default must be set by the sender.
 """
 
 
 def describe() -> str:
-    """Give the whole document."""
+    """Return the whole document."""
     lines = [
         _INTRODUCTION,
         "## APIs",

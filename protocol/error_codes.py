@@ -1,16 +1,10 @@
-"""Kafka's error codes: the number on the wire and the name that Kafka gives it.
-
-Owns the names and numbers only. Which failure maps to which code is decided where the failure is handled.
-Invariant: a name here is Kafka's own, so that a log line can be searched for.
-"""
+"""Kafka's error codes, by Kafka's names, so that a log line can be searched for."""
 
 from enum import IntEnum
 
-__all__ = ["ErrorCode"]
-
 
 class ErrorCode(IntEnum):
-    """An error code of a Kafka response; it packs as the int16 that it is."""
+    """An error code of a response; it is an int, and packs as int16."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,9 +1,8 @@
 """Frames: a 4-byte size, a header, a message.
 
-Owns the request and response headers, which are older than the messages and have rules of their own: the
-client id keeps its legacy length in every version, and the response header of ApiVersions stays at version 0,
-because both must be readable before the two sides know one another's versions (KIP-482, KIP-511). Knows
-nothing of sockets.
+Headers have rules of their own. The client id keeps its legacy length in every version, and the response header of
+ApiVersions stays at version 0, because both sides must be able to read them before they know each other's versions
+(KIP-482, KIP-511).
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ __all__ = [
 ResponseEncoder = Callable[[int, Any], tuple[list[Any], int]]  # (correlation id, message)
 
 SIZE_BYTES = 4
-# Kafka defines two so far. Each takes half a microsecond to pass over.
+# Kafka defines two so far. Each takes half a microsecond to skip.
 MAX_HEADER_TAGS = 1024
 _API_VERSIONS_KEY = 18
 
@@ -41,27 +40,27 @@ _CORRELATION_ID = Struct(">i")
 
 
 class _HeaderTags:
-    """What is kept of a header's tags: nothing."""
+    """The tags of a header, none of which are kept."""
 
 
 _HEADER_TAGS = Reader(MessageLayout(_HeaderTags, 0, (), (), True, ()))
 
 
 def decode_client_id(raw: bytes | None) -> str | None:
-    """Give a client id as text; what is not UTF-8 is replaced."""
+    """Return a client id as text; bytes that are not UTF-8 are replaced."""
     return None if raw is None else raw.decode(errors="replace")
 
 
 def response_header_version(api: Api, version: int) -> int:
-    """Give the version of the response header; always 0 for ApiVersions."""
+    """Return the version of the response header; always 0 for ApiVersions."""
     return int(api.is_flexible(version) and api.key != _API_VERSIONS_KEY)
 
 
 def response_encoder(api: Api, version: int) -> ResponseEncoder:
-    """Give what encodes the responses of one version: (correlation id, message) -> the parts of a frame, its bytes.
+    """Return the encoder of responses in a version: (correlation id, message) -> the parts of a frame, its size.
 
-    The first part begins with the size and the header. Of a large frame whatever stands for `records` in the message is
-    a part of its own, never copied here.
+    The first part starts with the size and the header. In a large frame, the `records` of the message are parts of
+    their own, and are not copied.
     """
     write = api.writer(version)
     pack = Struct(">ix" if response_header_version(api, version) else ">i").pack  # x: no tags
@@ -75,7 +74,7 @@ def response_encoder(api: Api, version: int) -> ResponseEncoder:
 def encode_request(
     api: Api, version: int, correlation_id: int, client_id: str | None, message: object
 ) -> bytes:
-    """Encode a whole request frame, its size included: the client's side, for tests and tools."""
+    """Encode a whole request frame with its size, for clients."""
     text = b"" if client_id is None else client_id.encode()
     header = _REQUEST_HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(text))
     head = header + text + bytes(1) * api.is_flexible(version)
@@ -83,7 +82,7 @@ def encode_request(
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Any]:
-    """Decode a response frame without its size, to the last byte; give the correlation id and the message."""
+    """Decode a whole response frame, without its size; return the correlation id and the message."""
     end = len(frame)
     if end < SIZE_BYTES:
         raise WireError(f"frame of {end} bytes is too short for a response header")
@@ -91,14 +90,14 @@ def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Any]:
     position = SIZE_BYTES
     if response_header_version(api, version):
         position = skip_header_tags(frame, position, end)
-    # Whoever asked can take the answer, however many elements it has.
+    # No limit of elements: the frame has the answer to our own request.
     message, position = api.response_reader(version)(frame, position, end, end)
     _demand_end(api, version, position, end)
     return correlation_id, message
 
 
 def skip_header_tags(buffer: Buffer, position: int, end: int) -> int:
-    """Pass over the tagged section of a header, which is empty but for clients newer than we know."""
+    """Skip the tagged section of a header, which is empty unless the client is newer than this code."""
     if position < end and buffer[position] == 0:
         return position + 1
     _, position = _HEADER_TAGS.read(buffer, position, end, MAX_HEADER_TAGS)

@@ -1,7 +1,4 @@
-"""The table of APIs that this broker speaks.
-
-Owns which APIs there are and the ranges that ApiVersions announces.
-"""
+"""The table of APIs and versions that this broker speaks, as ApiVersions announces them."""
 
 from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS
 from tidelog.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
@@ -44,8 +41,6 @@ from tidelog.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_
 from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.wire.api import Api
-
-__all__ = ["APIS"]
 
 # In the order of their keys.
 APIS: dict[int, Api] = {

@@ -1,15 +1,15 @@
-"""The topics that belong to brokers and controllers themselves."""
+"""The names of internal topics."""
 
 from typing import Final
 
-# Where Kafka's controllers keep their metadata: a log, but of no topic.
+# The metadata log of Kafka's controllers, which is not a topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
-# What groups have committed.
+# Consumer groups, and their committed offsets.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# Kafka's `Topic.isInternal`: clients read these topics, and write to them through other requests.
+# As Kafka's `Topic.isInternal`: clients can read these topics, but not produce to them.
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 def is_internal(topic: str) -> bool:
-    """Tell whether a topic is one of the brokers' own, by its name."""
+    """Return whether a topic is internal, by its name."""
     return topic in INTERNAL

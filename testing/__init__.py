@@ -1,7 +1,7 @@
-"""A broker in your tests: `Broker`, a pytest plugin, a clock in your hand and faults on demand.
+"""A broker for tests: `Broker`, a pytest plugin, a clock that a test moves, and faults on demand.
 
-What a test takes from here is listed below; the fixtures are in `plugin`. It is loaded when it is asked for first: the
-plugin is in every run of pytest.
+The public names are below, and the fixtures are in `plugin`. Names are imported on first use, since the plugin is in
+every run of pytest.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""`Broker`: a broker of a test's own, as a process, with a clock that can be held and faults on demand.
+"""`Broker`: a broker process for a test, with a clock that can be held, and faults on demand.
 
-Owns the process, its folder and its log. Any thread may use it. Each use of one that has died raises BrokerDied.
+Any thread may use it. After the process has died, each use raises BrokerDied.
 """
 
 import itertools
@@ -24,17 +24,17 @@ from tidelog.testing.snapshot import Snapshot
 if TYPE_CHECKING:
     from tidelog.protocol.records.build import Record
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
-# What clients send bears the system's time, while the broker's clock may be held long before.
+# Clients send the system's time, while the broker's clock may be held long before it.
 DEFAULTS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 START_TIMEOUT_S = 30.0
-# Longer than a broker takes that waits for clients which read nothing.
+# Longer than a stopping broker waits for clients that do not read.
 STOP_TIMEOUT_S = 60.0
-# How long after the control channel a process that dies is there at most.
+# The longest time between the end of the control channel and that of the process.
 END_TIMEOUT_S = 5.0
-# What a test's broker writes goes with it: it need not wait for a disk that others use too.
+# The data goes with the broker, so it need not wait for a disk.
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2 << 30
 Option = bool | int | float | str
@@ -52,15 +52,15 @@ class Topic:
 
     @property
     def bootstrap(self) -> str:
-        """Where its broker is reached: "127.0.0.1:PORT"."""
+        """The address of its broker, "127.0.0.1:PORT"."""
         return self.broker.bootstrap
 
     def records(self, partition: int = 0) -> "Sequence[Record]":
-        """Return what is in its log, as `Broker.records` does."""
+        """Return the records of a partition; see `Broker.records`."""
         return self.broker.records(self, partition)
 
     def delete(self) -> None:
-        """Delete it. ControlError if it is not there."""
+        """Delete it. ControlError if it does not exist."""
         self.broker.ask("delete_topic", name=self.name)
 
     def __str__(self) -> str:
@@ -70,9 +70,9 @@ class Topic:
 class Broker:
     """A broker for tests: `with Broker() as broker:`, `async with`, or `start` and `stop`.
 
-    `clock` holds its clock from the start, at a datetime, at milliseconds since the epoch or at ISO text; None follows
-    the system's. `config` are broker options by Kafka's names, beside `DEFAULTS`. `data_dir` None is a folder of its
-    own, which goes with it unless `keep`. `port` 0 takes a free one, which stays the same over restarts.
+    `clock` holds its clock from the start: a datetime, milliseconds since the epoch, or ISO text; with None it follows
+    the system's. `config` has broker options by Kafka's names, in addition to `DEFAULTS`. With `data_dir` None it has a
+    folder of its own, which is removed with it unless `keep`. `port` 0 takes a free port, which stays over restarts.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Broker:
         log_level: str = "info",
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """Start nothing yet. ValueError for a clock that is no time."""
+        """Start nothing yet. ValueError for an invalid clock."""
         self.config = DEFAULTS | {name: _text(value) for name, value in (config or {}).items()}
         self.keep = keep
         self.clock = Clock(self.ask)
@@ -94,14 +94,14 @@ class Broker:
         self._clock_ms = None if clock is None else to_ms(clock)
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._origin: Snapshot | None = None
-        self._own: OwnFolder | None = None  # the log, and the data unless they lie elsewhere
+        self._own: OwnFolder | None = None  # for the log, and for the data without `data_dir`
         self._port = port
         self._log_level = log_level
         self._start_timeout_s = start_timeout_s
         self._bootstrap = ""
         self._process: Process | None = None
         self._control: ControlClient | None = None
-        self._why_not = "has not been started: start() it, or say `with Broker() as broker:`"
+        self._why_not = "has not been started: call start(), or write `with Broker() as broker:`"
 
     @classmethod
     def from_snapshot(
@@ -111,10 +111,9 @@ class Broker:
         config: Mapping[str, Option] | None = None,
         **how: Any,
     ) -> "Broker":
-        """Return a broker, to be started, that finds what was in a snapshot; `how` is as for `Broker`.
+        """Return a broker with the data of a snapshot, not started yet; `how` is as for `Broker`.
 
-        It has the options that the snapshot's had, and `config` beside them. Its clock is held where that one's was
-        held, unless `clock` says otherwise.
+        It has the options and the held clock of the snapshot's broker, unless `config` and `clock` say otherwise.
         """
         at = snapshot.held_ms if clock is None else clock
         broker = cls(at, {**snapshot.config, **(config or {})}, **how)
@@ -124,9 +123,9 @@ class Broker:
     # -- its life ------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start it, and return once it answers. BrokerError, with the end of its log, if that fails."""
+        """Start it, and wait until it answers. BrokerError, with the end of its log, if that fails."""
         if self._process is not None:
-            raise BrokerError(f"the broker runs already: {self._bootstrap}")
+            raise BrokerError(f"the broker is already running: {self._bootstrap}")
         is_first = self._own is None
         if self._own is None:
             self._own = OwnFolder(self._beside())
@@ -135,7 +134,7 @@ class Broker:
                 snapshots.double(self._origin.folder, self.data_dir)
                 self._origin = None
             self._process, self._control = self._started()
-            about = self.ask("hello")  # and see where its clock is
+            about = self.ask("hello")  # which also has its clock
         except BaseException:
             if is_first:
                 self._remove()
@@ -145,9 +144,9 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop it in order, and remove its folder unless it is to be kept; nothing if it is not running.
+        """Stop it in order, and remove its folder unless `keep`; do nothing if it is not running.
 
-        BrokerError if it does not stop, or its exit code is not 0; BrokerDied if it had ended before.
+        BrokerError if it does not stop, or its exit code is not 0; BrokerDied if it had already ended.
         """
         if self._process is not None:
             self._process.check_owner()
@@ -157,9 +156,9 @@ class Broker:
             self._remove()
 
     def restart(self) -> Self:
-        """Stop it in order if it runs, and start it on the same folder and port; a clock that was held stays held.
+        """Stop it in order if it runs, and start it on the same folder and port.
 
-        Faults that were set are gone.
+        A held clock stays held. Faults are removed.
         """
         self._see_clock()
         self._stop()
@@ -169,19 +168,19 @@ class Broker:
         """End it with SIGKILL, as a crash would; `restart` starts it again."""
         process = self._running()
         process.check_owner()
-        self._let_go("was killed: restart() it")
+        self._let_go("was killed: call restart()")
         process.kill()
 
     def snapshot(self) -> Snapshot:
-        """Take a snapshot of all that it holds, from which `from_snapshot` starts brokers within milliseconds.
+        """Take a snapshot of its data, from which `from_snapshot` makes brokers quickly.
 
-        It is restarted meanwhile. All its logs begin a new segment.
+        The broker is restarted for it, and all logs start a new segment.
         """
         self.ask("roll")
         self._see_clock()
         held_ms = self.clock.held_ms
         self._stop()
-        # Where it goes with neither folder, on the same file system.
+        # Outside of both folders, so that it is not removed with them, but on the same file system.
         own = self._folder
         place = self.data_dir.parent if own != self.data_dir.parent else own.parent
         try:
@@ -190,12 +189,12 @@ class Broker:
             self.start()
 
     def check(self) -> None:
-        """Raise BrokerDied if it has ended by itself, BrokerError if it was never started, was stopped or killed."""
+        """Raise BrokerDied if it ended by itself, BrokerError if it was not started, or was stopped or killed."""
         self._running()
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._process is not None and self._process.status is None
 
     def __enter__(self) -> Self:
@@ -207,7 +206,7 @@ class Broker:
         try:
             self.stop()
         except BrokerError:
-            if error is None:  # else that one is to be seen
+            if error is None:  # else the test fails with that one
                 raise
 
     async def __aenter__(self) -> Self:
@@ -223,18 +222,18 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients reach it: "127.0.0.1:PORT"."""
+        """Its address for clients, "127.0.0.1:PORT"."""
         self._running()
         return self._bootstrap
 
     @property
     def port(self) -> int:
-        """The port of its first listener; 0 before it was started."""
+        """The port of its first listener; 0 before the first start."""
         return self._port
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """Its process id."""
         return self._running().pid
 
     @property
@@ -246,7 +245,7 @@ class Broker:
 
     @property
     def log_file(self) -> Path:
-        """The file that its log goes to."""
+        """The file of its log."""
         return self._folder / "broker.log"
 
     @property
@@ -256,25 +255,25 @@ class Broker:
         return self._own.path
 
     def log(self) -> str:
-        """Return its log, of all its starts."""
+        """Return its log, since the first start."""
         return self.log_file.read_text(errors="replace")
 
     def topic(self, name: str | None = None, partitions: int = 1, **config: Option) -> Topic:
-        """Make a topic, by a name that no other has unless one is given. ControlError if that cannot be.
+        """Create a topic, by default with a unique name. ControlError if the broker refuses.
 
-        Options go by Kafka's names: `broker.topic(**{"retention.ms": 1000})`.
+        Options have Kafka's names: `broker.topic(**{"retention.ms": 1000})`.
         """
         name = new_name() if name is None else name
         answer = self.ask("create_topic", name=name, partitions=partitions, config=config)
         return Topic(answer["name"], answer["partitions"], self)
 
     def records(self, topic: Topic | str, partition: int = 0) -> "Sequence[Record]":
-        """Return the records in a partition's log from its start, each with offset, timestamp, key, value and headers.
+        """Return the records of a partition, each with offset, timestamp, key, value and headers.
 
-        Read from the files, whether the broker runs or not; of transactions all records, without what marks their ends.
-        ControlError if there is no such partition.
+        They are read from the files; the broker may be running or not. Records of all transactions are included, but
+        not control records. ControlError if there is no such partition.
         """
-        # What reads records takes a while to load.
+        # Imported here, as that takes a while.
         from tidelog.testing import records
 
         name = str(topic)
@@ -286,10 +285,10 @@ class Broker:
         try:
             return records.read_log(folder, start, end)
         except FileNotFoundError:
-            raise ControlError(f"there is no partition {partition} of a topic {name!r}: {folder}") from None
+            raise ControlError(f"there is no partition {partition} of topic {name!r}: {folder}") from None
 
     def ask(self, do: str, /, **arguments: Any) -> dict[str, Any]:
-        """Have it do a command of the control channel, and return the answer. ControlError if it is refused."""
+        """Send a command of the control channel, and return the answer. ControlError if it is refused."""
         process = self._running()
         assert self._control is not None
         try:
@@ -330,7 +329,7 @@ class Broker:
             raise
 
     def _beside(self) -> Path | None:
-        """Return where its folder is made: beside a snapshot, whose files it is to share, or in memory."""
+        """Return where to make its folder: beside its snapshot, to share files, or in memory."""
         return _roomy_memory() if self._origin is None else self._origin.folder.parent
 
     def _running(self) -> Process:
@@ -349,7 +348,7 @@ class Broker:
         try:
             self._running()
         finally:
-            self._let_go("was stopped: start() it")
+            self._let_go("was stopped: call start()")
             if process.status is not None:
                 process.close()
         status = process.stop(STOP_TIMEOUT_S)
@@ -364,9 +363,9 @@ class Broker:
             self._control = None
 
     def _see_clock(self) -> None:
-        """Ask where the clock is held: another process may have moved it."""
+        """Update `held_ms`: another process may have moved the clock."""
         if self._process is not None:
-            # It does not come to rest, or has died, which the stop that follows reports. What was seen last is used.
+            # If it does not answer or has died, the stop reports that, and the last known clock is used.
             with suppress(ControlError, BrokerError):
                 self.ask("now")
 
@@ -381,7 +380,7 @@ class Broker:
 
 
 def _roomy_memory() -> Path | None:
-    """Return a folder in memory, if there is room; None leaves the choice to `tempfile`, which looks at TMPDIR."""
+    """Return a folder in memory if it has room; None for the default of `tempfile`, which is TMPDIR if that is set."""
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK | os.X_OK):
         with suppress(OSError):
             return MEMORY if files.free_bytes(MEMORY) >= ROOM_BYTES else None
@@ -389,8 +388,8 @@ def _roomy_memory() -> Path | None:
 
 
 def new_name(prefix: str = "topic") -> str:
-    """Return a name for a topic that none has had before."""
-    # Of a folder that was there before another process may have named topics.
+    """Return a unique name for a topic."""
+    # Random, since another process may have named topics in an existing folder.
     return f"{prefix[:60]}-{next(_serial)}-{os.urandom(4).hex()}"
 
 
@@ -403,7 +402,7 @@ def _how(status: int) -> str:
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:
-    """Do what takes a while beside the event loop: asyncio's; another one waits."""
+    """Run a call that takes a while without blocking asyncio's event loop; another event loop is blocked."""
     import asyncio
 
     try:
@@ -413,5 +412,5 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
     try:
         return await asyncio.to_thread(call)
     except BrokerError as error:
-        # Without the frames of asyncio and of its threads, which are nothing to the user's test.
+        # Without the frames of asyncio and its threads, which do not help in a test's report.
         raise error.with_traceback(None) from None

@@ -1,32 +1,32 @@
-"""The clock of a broker, moved by a test.
+"""The clock of a broker, which a test can hold and move.
 
-Each call returns once the broker has done all that was due by then: what expires has expired, and requests that waited
-for that time are answered. A test writes a time as a `datetime`, as milliseconds since the epoch, or as ISO text.
+Each call returns after the broker has done all work that is due: records have expired, and requests that waited for
+that time are answered. A time is a `datetime`, milliseconds since the epoch, or ISO text.
 """
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
-# A moment, in any of the forms that are taken.
+# A time, in any accepted form.
 Moment = datetime | int | str
 
 
 class Ask(Protocol):
-    """Has a broker do something, and returns what it answers."""
+    """Sends a command to a broker, and returns the answer."""
 
     def __call__(self, do: str, /, **arguments: Any) -> dict[str, Any]:
-        """Raise ControlError for what is refused, BrokerError where no broker is there."""
+        """Raise ControlError if the command is refused, BrokerError if there is no broker."""
 
 
 class Clock:
-    """Follows the system's clock until it is held; then it moves by `advance` and `set` only."""
+    """Follows the system's clock until it is held; then it moves only by `advance` and `set`."""
 
     def __init__(self, ask: Ask) -> None:
         """Ask nothing yet."""
@@ -44,44 +44,44 @@ class Clock:
 
     @property
     def held_ms(self) -> int | None:
-        """Where this object has last held the clock; None while it goes."""
+        """The time at which the clock is held, as far as this object knows; None while it runs."""
         return self._held_ms
 
     def hold(self) -> datetime:
-        """Stop the clock at the present moment, and return that."""
+        """Hold the clock at the current time, and return that."""
         return self._moved("hold")
 
     def advance(self, **span: float) -> datetime:
-        """Move the clock on by a span in the words of `timedelta`, as in `advance(hours=48)`; return where it is.
+        """Move the clock forward, hold it, and return the time.
 
-        It is held there. ControlError for a span that goes back.
+        The arguments are those of `timedelta`, as in `advance(hours=48)`. ControlError if the span is negative.
         """
         return self._moved("advance", ms=timedelta(**span) // timedelta(milliseconds=1))
 
     def set(self, moment: Moment) -> datetime:
-        """Move the clock to a moment, on or back, and hold it there.
+        """Move the clock to a time, forward or back, and hold it there.
 
-        A step back moves the time of day, and nothing that waits for some time to pass. ValueError for what is no
-        moment.
+        A step back changes the time of day, but not timers that wait for a span of time. ValueError for an invalid
+        time.
         """
         return self._moved("set", at_ms=to_ms(moment))
 
     def release(self) -> datetime:
-        """Let the clock go, by the system's time from now on."""
+        """Let the clock follow the system's time again."""
         return self._moved("release")
 
     def _moved(self, do: str, **arguments: Any) -> datetime:
         return to_datetime(self.follow(self._ask(do, **arguments)))
 
     def follow(self, answer: dict[str, Any]) -> int:
-        """Take note of what the broker says of its clock, and return the time of day in ms."""
+        """Update `held_ms` from an answer of the broker, and return the time of day in ms."""
         now_ms: int = answer["now_ms"]
         self._held_ms = now_ms if answer["held"] else None
         return now_ms
 
 
 def to_ms(moment: Moment) -> int:
-    """Return milliseconds since the epoch. ValueError for what is no time, or does not say its zone."""
+    """Return milliseconds since the epoch. ValueError for an invalid time, or one without a zone."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     at: object = moment
@@ -89,12 +89,12 @@ def to_ms(moment: Moment) -> int:
         with suppress(ValueError):
             at = datetime.fromisoformat(moment)
     if not isinstance(at, datetime):
-        raise ValueError(f"{moment!r} is no time: give a datetime, milliseconds since 1970, or ISO text")
+        raise ValueError(f"{moment!r} is not a time: give a datetime, milliseconds since 1970, or ISO text")
     if at.tzinfo is None:
-        raise ValueError(f"{moment!r} does not say its zone: write 2026-03-01T09:00Z, or tzinfo=UTC")
+        raise ValueError(f"{moment!r} has no time zone: write 2026-03-01T09:00Z, or tzinfo=UTC")
     return (at - EPOCH) // _MILLISECOND
 
 
 def to_datetime(at_ms: int) -> datetime:
-    """Return the moment as a datetime in UTC."""
+    """Return a datetime in UTC."""
     return EPOCH + at_ms * _MILLISECOND

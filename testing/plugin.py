@@ -1,7 +1,8 @@
-"""The pytest plugin: a broker, a topic, a clock and faults as fixtures. Nothing is started before a test asks for it.
+"""The pytest plugin: a broker, a topic, a clock and faults as fixtures.
 
-Tests share brokers by the options that they ask for, in each worker of pytest-xdist. The report of a failed test shows
-what its brokers have logged meanwhile. The plugin loads with every run of pytest, so the fixtures load what they need.
+A broker is started when a test first uses it. Tests with the same options share one, in each worker of pytest-xdist.
+The report of a failed test has what its brokers logged during the test. The plugin is in every run of pytest, so
+fixtures import what they need.
 """
 
 import re
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.testing import Broker, Clock, Faults, Topic
     from tidelog.testing.pool import Pool, Use
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
 MARK = "tidelog"
@@ -25,21 +26,19 @@ _USES: "pytest.StashKey[list[Use]]" = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the plugin's options."""
-    parser.addini(
-        "tidelog_config", "options of the brokers that tests use: name=value, a line each", "linelist"
-    )
-    parser.addini("tidelog_start_timeout", "seconds within which a broker is to be ready (30)", default="30")
+    parser.addini("tidelog_config", "options of the brokers for tests: name=value, one per line", "linelist")
+    parser.addini("tidelog_start_timeout", "how many seconds a broker may take to start (30)", default="30")
     parser.getgroup("tidelog").addoption(
         "--tidelog-keep",
         action="store_true",
-        help="keep the folder and the log of the broker of a test that fails",
+        help="keep the broker's folder and log if a test fails",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the mark."""
     config.addinivalue_line(
-        "markers", "tidelog(config={...}, clock=...): have the test's broker run with these options"
+        "markers", "tidelog(config={...}, clock=...): use a broker with these options for the test"
     )
 
 
@@ -53,18 +52,18 @@ def _tidelog_pool(pytestconfig: pytest.Config) -> "Iterator[Pool]":
 
 @pytest.fixture(scope="session")
 def tidelog_session(_tidelog_pool: "Pool") -> "Broker":
-    """The broker of all tests without a mark, for fixtures of a wider scope; a test asks for `tidelog`."""
+    """The broker of all tests without a mark, for fixtures with a wider scope; tests use `tidelog`."""
     with _in_words():
         return _tidelog_pool.broker({}, None)
 
 
 @pytest.fixture(name="tidelog")
 def _tidelog(request: pytest.FixtureRequest, _tidelog_pool: "Pool") -> "Iterator[Broker]":
-    """A broker, shared by the tests that ask for the same options; the clock and faults are put back after each."""
+    """A broker that tests with the same options share; the clock and faults are reset after each."""
     with _in_words():
         broker = _tidelog_pool.broker(*_marked(request.node))
     use = _used(request, broker)
-    _hand(request, "tidelog", broker)
+    _set_attribute(request, "tidelog", broker)
     yield broker
     with _in_words(use):
         _tidelog_pool.put_back(broker)
@@ -78,39 +77,39 @@ def tidelog_topic(request: pytest.FixtureRequest, tidelog: "Broker") -> "Iterato
 
     with _in_words():
         topic = tidelog.topic(new_name(_plain(request.node.name)))
-    _hand(request, "tidelog_topic", topic)
+    _set_attribute(request, "tidelog_topic", topic)
     yield topic
-    with suppress(BrokerError, ControlError):  # it, or its broker, may be gone
+    with suppress(BrokerError, ControlError):  # the test may have deleted it, or ended the broker
         topic.delete()
 
 
 @pytest.fixture
 def tidelog_clock(request: pytest.FixtureRequest, tidelog: "Broker") -> "Clock":
-    """The clock of the test's broker, held; it goes on after the test."""
+    """The clock of the test's broker, held; it is released after the test."""
     with _in_words():
         if tidelog.clock.held_ms is None:
             tidelog.clock.hold()
-    _hand(request, "tidelog_clock", tidelog.clock)
+    _set_attribute(request, "tidelog_clock", tidelog.clock)
     return tidelog.clock
 
 
 @pytest.fixture
 def tidelog_faults(request: pytest.FixtureRequest, tidelog: "Broker") -> "Faults":
-    """The faults of the test's broker; after the test there are none."""
-    _hand(request, "tidelog_faults", tidelog.faults)
+    """The faults of the test's broker; they are removed after the test."""
+    _set_attribute(request, "tidelog_faults", tidelog.faults)
     return tidelog.faults
 
 
 @pytest.fixture
 def fresh_tidelog(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> "Iterator[Broker]":
-    """A broker of the test's own, which it may stop, kill and restart."""
+    """A new broker for the test, which may stop, kill and restart it."""
     pool = _pool(pytestconfig)
     use = None
     try:
         with _in_words():
             broker = pool.broker(*_marked(request.node))
         use = _used(request, broker)
-        _hand(request, "fresh_tidelog", broker)
+        _set_attribute(request, "fresh_tidelog", broker)
         yield broker
     finally:
         with _in_words(use):
@@ -119,7 +118,7 @@ def fresh_tidelog(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what a test's brokers have logged meanwhile to the report of its failure."""
+    """Add the log of a failed test's brokers to its report."""
     report = yield
     if report.failed:
         for use in item.stash.get(_USES, ()):
@@ -128,7 +127,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _used(request: pytest.FixtureRequest, broker: "Broker") -> "Use":
-    """Take note that a test uses a broker from now on."""
+    """Record that a test uses a broker."""
     from tidelog.testing.pool import Use
 
     use = Use(broker)
@@ -145,9 +144,9 @@ def _pool(config: pytest.Config) -> "Pool":
 
 @contextmanager
 def _in_words(use: "Use | None" = None) -> Iterator[None]:
-    """Fail with the words of an error alone: there is no line of the user's to show in a fixture of ours.
+    """Fail with the message of an error and no traceback, which would only show lines of this plugin.
 
-    The death of a broker is no second failure of a test whose report shows it.
+    If the report of a failed test already has the death of its broker, it is not a second failure.
     """
     from tidelog.cli.control_client import ControlError
     from tidelog.testing.process import BrokerError
@@ -159,20 +158,20 @@ def _in_words(use: "Use | None" = None) -> Iterator[None]:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
-def _hand(request: pytest.FixtureRequest, name: str, value: object) -> None:
-    """Have a test of unittest, which takes no arguments, find a fixture's value as an attribute."""
+def _set_attribute(request: pytest.FixtureRequest, name: str, value: object) -> None:
+    """Set a fixture's value as an attribute of a unittest test, which takes no arguments."""
     unittest = sys.modules.get("unittest")
     if unittest is not None and isinstance(request.instance, unittest.TestCase):
         setattr(request.instance, name, value)
 
 
 def _plain(name: str) -> str:
-    """Return a test's name as that of a topic may be."""
+    """Return the name of a test in characters that a topic may have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
-    """Return the options and the clock that the marks of a test ask for, the nearest first."""
+    """Return the options and the clock of a test's marks; the nearest mark wins."""
     config: dict[str, Any] = {}
     clock = None
     for mark in node.iter_markers(MARK):
@@ -214,4 +213,4 @@ def _ini_timeout_s(config: pytest.Config) -> float:
     try:
         return float(text)
     except ValueError:
-        raise pytest.UsageError(f"tidelog_start_timeout: {text!r} is no number of seconds") from None
+        raise pytest.UsageError(f"tidelog_start_timeout: {text!r} is not a number of seconds") from None

@@ -1,7 +1,7 @@
-"""The brokers that the tests of one process share, by their options, and what a failed test reports of one.
+"""The brokers that the tests of a process share, by their options, and their part in the report of a failed test.
 
-Owns what happens to a broker between two tests: one that has died is replaced, one that was killed is started again,
-its clock runs again, its faults are removed.
+Between two tests, a broker that has died is replaced, one that was stopped or killed is started again, its clock is
+released, and its faults are removed.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,30 @@ from tidelog.testing.broker import Broker, Option
 from tidelog.testing.clock import Moment, to_ms
 from tidelog.testing.process import BrokerDied, BrokerError
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
 Key = tuple[frozenset[tuple[str, str]], int | None]
 
 
 class Pool:
-    """Brokers by what they were asked for with; each is started when it is asked for first."""
+    """Brokers by their options; each is started on first use."""
 
     def __init__(self, config: Mapping[str, Option], start_timeout_s: float) -> None:
-        """Start nothing yet; `config` are options that all brokers have."""
+        """Start nothing yet; `config` has the options of all brokers."""
         self._config = dict(config)
         self._start_timeout_s = start_timeout_s
         self._brokers: dict[Key, Broker] = {}
 
     def broker(self, config: Mapping[str, Option], clock: Moment | None) -> Broker:
-        """Return a broker that runs with these options; `clock` is where its clock is held, None where it runs."""
+        """Return a running broker with these options; `clock` is where its clock is held, None if it runs."""
         at_ms = None if clock is None else to_ms(clock)
         made = Broker(at_ms, {**self._config, **config}, start_timeout_s=self._start_timeout_s)
         key = frozenset(made.config.items()), at_ms
         broker = self._brokers.setdefault(key, made)
         try:
             broker.check()
-        except BrokerDied:  # between two tests, or in one that had it by `tidelog_session`
+        except BrokerDied:  # between two tests, or in one that used `tidelog_session`
             self._drop(broker)
             broker = self._brokers[key] = made
         except BrokerError:
@@ -50,20 +50,20 @@ class Pool:
         return broker
 
     def put_back(self, broker: Broker) -> None:
-        """Undo what a test has done to a broker that others use too. BrokerDied if it has died: it is replaced then."""
+        """Undo what a test did to a shared broker. BrokerDied if it has died; the next test gets a new one."""
         try:
             broker.check()
         except BrokerDied:
             self._drop(broker)
             raise
         except BrokerError:
-            return  # The test has stopped or killed it; it is started for the next one.
-        # Asked of the broker, whatever this object knows: another process may use its control channel.
+            return  # the test has stopped or killed it; the next test starts it
+        # Always, since another process may have used the control channel.
         broker.faults.clear(seen=True)
         broker.clock.release()
 
     def close(self) -> None:
-        """Stop them all. BrokerError for the last one that does not stop in order."""
+        """Stop all brokers. BrokerError for the last one that fails to stop in order."""
         failure: str | None = None
         for broker in self._brokers.values():
             try:
@@ -76,23 +76,23 @@ class Pool:
 
     def _drop(self, broker: Broker) -> None:
         self._brokers = {key: each for key, each in self._brokers.items() if each is not broker}
-        with suppress(BrokerError):  # that it has died is known
+        with suppress(BrokerError):  # its death is already known
             broker.stop()
 
 
 class Use:
-    """The use of a broker by one test."""
+    """The use of a broker by a test, for its report."""
 
     def __init__(self, broker: Broker) -> None:
-        """Begin here in its log."""
+        """Start at the current end of its log."""
         self.has_reported_death = False
         self._broker = broker
         self._log = broker.log_file
         self._start = self._log.stat().st_size
 
     def report(self, *, keep: bool) -> list[tuple[str, str]]:
-        """Return sections for the report of a test that has failed; with `keep`, the broker's folder stays."""
-        if not self._log.exists():  # The broker has ended, and that was reported.
+        """Return sections for the report of a failed test; with `keep`, keep the broker's folder."""
+        if not self._log.exists():  # the broker has ended, which was reported
             return []
         lines = []
         try:
@@ -105,7 +105,7 @@ class Use:
         if keep:
             self._broker.keep = True
             lines.append(f"kept: the data in {self._broker.data_dir}, the log in {self._log}")
-        lines.append(_read_from(self._log, self._start).rstrip() or "(its log has nothing new)")
+        lines.append(_read_from(self._log, self._start).rstrip() or "(nothing new in its log)")
         return [("tidelog", "\n".join(lines))]
 
 

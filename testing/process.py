@@ -1,7 +1,7 @@
-"""A broker as a process of a test: its start, its end, its log.
+"""The process of a test's broker: its start, its end, and its log.
 
-The broker stops when its standard input ends, so it does not outlive the test run. Its standard output ends when it
-does, so waiting for its end takes no polling.
+The broker stops when its standard input ends, so it does not outlive the test run. Its standard output ends with it, so
+no polling is needed to wait for its end.
 """
 
 import os
@@ -11,29 +11,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
-# Of its log, what an error shows.
+# The lines of its log that an error shows.
 TAIL_LINES = 20
 
 
 class BrokerError(RuntimeError):
-    """The broker cannot do what was asked of it; the message says why."""
+    """A call of the broker failed; the message says why."""
 
 
 class BrokerDied(BrokerError):
-    """The broker's process has ended by itself; the message has the end of its log."""
+    """The broker's process ended by itself; the message has the end of its log."""
 
 
 class Process:
     """One run of `tidelog serve`."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        """Start it; its log is appended to a file."""
+        """Start it; append its log to a file."""
         self.log = log
         self._owner = os.getpid()
-        # Started where the tests are, it must not take a folder of theirs for a module of its own: -P.
+        # -P, so that it does not import from the current folder, which is the tests'.
         command = [sys.executable, "-P", "-m", "tidelog", "serve", *arguments]
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -46,21 +46,21 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """The exit code, the number of a signal below 0; None while it runs."""
+        """The exit code, or the negative number of a signal; None while it runs."""
         if os.getpid() != self._owner and not self._has_ended():
-            return None  # Only its parent can wait for it.
+            return None  # only its parent can get the exit code
         return self._process.poll()
 
     def check_owner(self) -> None:
-        """Raise BrokerError in a fork of the process that has started it: that one ends it."""
+        """Raise BrokerError in a fork of the process that started it."""
         if os.getpid() != self._owner:
             raise BrokerError(
-                f"the broker belongs to process {self._owner}: that one stops it, no fork of it"
+                f"the broker belongs to process {self._owner}: only that process can stop it, not a fork"
             )
 
     def _has_ended(self) -> bool:
@@ -69,11 +69,11 @@ class Process:
         return bool(poll.poll(0))
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Return once it answers clients. BrokerError, and the process is gone, if it ends or takes too long."""
+        """Wait until it answers clients. BrokerError if it ends or takes too long; it has ended then."""
         poll = select.poll()
         stdout = self._stdout
         poll.register(stdout, select.POLLIN)
-        # The greeting is written at once.
+        # The greeting is printed when the broker is ready.
         if not poll.poll(timeout_s * 1000):
             self.kill()
             raise BrokerError(f"the broker was not ready within {timeout_s} s{self.tail()}")
@@ -84,7 +84,7 @@ class Process:
             raise BrokerError(f"{reason}the broker did not start: exit code {status}{self.tail()}")
 
     def stop(self, timeout_s: float) -> int:
-        """Have it stop in order, and return its exit code. BrokerError if it took too long and was killed."""
+        """Stop it in order, and return its exit code. BrokerError if it took too long and was killed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         if not self.ends_within(timeout_s):
@@ -93,12 +93,12 @@ class Process:
         return self._reap()
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End it with SIGKILL, like a crash."""
         self._process.kill()
         self._reap()
 
     def tail(self) -> str:
-        """Return the last lines of its log, as what follows a sentence."""
+        """Return the last lines of its log, to append to a message."""
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         return "\n".join([f"; the end of its log ({self.log}):", *(f"    {line}" for line in lines)])
 
@@ -108,10 +108,10 @@ class Process:
         return self._process.stdout.fileno()
 
     def ends_within(self, timeout_s: float) -> bool:
-        """Wait for its end; return whether it came."""
+        """Wait for its end; return whether it has ended."""
         poll = select.poll()
         poll.register(self._stdout, select.POLLIN)
-        # What it prints is read away: then comes the end.
+        # Discard what it prints, up to the end.
         while poll.poll(timeout_s * 1000):
             if not os.read(self._stdout, 4096):
                 self._process.wait()
@@ -126,5 +126,5 @@ class Process:
         return status
 
     def close(self) -> None:
-        """Let go of what is held of a process that has ended."""
+        """Free the resources of a process that has ended."""
         self._reap()

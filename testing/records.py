@@ -1,7 +1,7 @@
-"""What is in the log of a partition, read from its files: no client, no broker.
+"""The records of a partition, read from its files.
 
-Owns the walk over the segments. Refuses to know which transactions were committed. What is not whole at the end of a
-file is being written, or was torn: the log ends before it.
+Records of transactions are returned whether they were committed or not. An incomplete batch at the end of a file is
+being written, or is torn; the log ends before it.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.layout import LOG_STARTS
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
 
 def log_start(data_dir: Path, topic: str, partition: int) -> int:
-    """Return where a log begins that no broker has open."""
+    """Return the start of a log that no broker has open."""
     return load_offsets(data_dir / LOG_STARTS).get((topic, partition), 0)
 
 
 def read_log(folder: Path, start: int, end: int | None) -> list[Record]:
-    """Return the records in a partition's folder in [start, end), without control records; end None is all there is.
+    """Return the records of a partition's folder in [start, end), without control records; end None for all.
 
-    FileNotFoundError if there is no such folder, RecordsError where an entry is damaged.
+    FileNotFoundError if there is no such folder, RecordsError if an entry is damaged.
     """
     while True:
         segments = swap.present(folder)
@@ -41,7 +41,7 @@ def read_log(folder: Path, start: int, end: int | None) -> list[Record]:
         except FileNotFoundError:
             if segments == swap.present(folder):
                 raise
-            continue  # Retention or compaction was quicker.
+            continue  # retention or compaction has removed a segment
         return found
 
 

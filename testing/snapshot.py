@@ -1,7 +1,6 @@
-"""A prepared data folder, from which brokers are started again and again.
+"""A prepared data folder, from which many brokers can be started.
 
-Owns how a folder is doubled: the logs of sealed segments are never written again, so both folders share them; the rest
-is copied. A file that is removed from one stays in the other.
+A copy shares the logs of sealed segments by hard links, since they are never written again; other files are copied.
 """
 
 import os
@@ -16,19 +15,19 @@ from typing import Self
 from tidelog.storage import files
 from tidelog.testing.own_folder import OwnFolder
 
-# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+# A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
-# The lock, the socket and what waits to be deleted are of the broker that was there.
+# Not copied: the lock and the socket of the broker.
 _LEFT = (".lock", ".control")
 _LOG = ".log"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Snapshot:
-    """A data folder as it was, what its broker was started with, and where that one's clock was held, in ms.
+    """A copy of a data folder, the options of its broker, and the time at which the clock was held, in ms.
 
-    It goes with the last reference to it, unless it was deleted before.
+    It is deleted with the last reference to it.
     """
 
     own: OwnFolder
@@ -41,7 +40,7 @@ class Snapshot:
         return self.own.path / "data"
 
     def delete(self) -> None:
-        """Remove it; brokers that were started from it are not disturbed."""
+        """Delete it; brokers that were started from it are not affected."""
         self.own.remove()
 
     def __enter__(self) -> Self:
@@ -54,7 +53,7 @@ class Snapshot:
 
 
 def take(data_dir: Path, place: Path, config: Mapping[str, str], held_ms: int | None) -> Snapshot:
-    """Take a snapshot, in a folder at a place, of a data folder that no broker has open."""
+    """Take a snapshot of a data folder that no broker has open; make its folder in `place`."""
     snapshot = Snapshot(OwnFolder(place), dict(config), held_ms)
     weakref.finalize(snapshot, _remove, snapshot.own, os.getpid())
     double(data_dir, snapshot.folder)
@@ -62,7 +61,7 @@ def take(data_dir: Path, place: Path, config: Mapping[str, str], held_ms: int | 
 
 
 def double(source: Path, target: Path) -> None:
-    """Have a folder hold what a data folder holds, which no broker has open."""
+    """Copy a data folder that no broker has open, with hard links where possible."""
     target.mkdir(parents=True, exist_ok=True)
     found = files.list_folder(source)
     logs = [name for name, _ in found if name.endswith(_LOG)]
@@ -71,14 +70,14 @@ def double(source: Path, target: Path) -> None:
             continue
         if is_folder:
             double(source / name, target / name)
-        elif name in logs[:-1]:  # the last one is the active segment's
+        elif name in logs[:-1]:  # the last is the active segment
             _share(source / name, target / name)
         else:
             shutil.copy2(source / name, target / name)
 
 
 def _remove(own: OwnFolder, owner: int) -> None:
-    if os.getpid() == owner:  # A fork of it has the same objects, and they end when it does.
+    if os.getpid() == owner:  # not in a fork, which has the same objects
         own.remove()
 
 

@@ -1,1 +1,1 @@
-"""What the coordinator of groups writes down, in Kafka's formats: the keys and values of `__consumer_offsets`."""
+"""The keys and values of `__consumer_offsets`, in Kafka's formats."""

@@ -1,7 +1,7 @@
-"""What members of protocol type `consumer` say to one another in the classic protocol: subscriptions and assignments.
+"""The subscriptions and assignments of consumers in the classic protocol (protocol type `consumer`).
 
-Kafka's definitions: clients/src/main/resources/common/message/ConsumerProtocol*.json. A version that is not known is
-read as the last one that is, as Kafka does: later ones begin alike.
+Kafka's definitions: clients/src/main/resources/common/message/ConsumerProtocol*.json. As in Kafka, an unknown version
+is read as the last known one, since later versions only add fields at the end.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class ProtocolTopicPartitions:
 
 @message
 class ConsumerProtocolSubscription:
-    """What a member wants to read, and what it has."""
+    """The topics that a member subscribes to, and its current partitions."""
 
     topics: list[str] = field(Array(STRING))
     user_data: bytes | None = field(BYTES, default=None, nullable="0+")
@@ -38,7 +38,7 @@ class ConsumerProtocolSubscription:
 
 @message
 class ConsumerProtocolAssignment:
-    """What a member is to read."""
+    """The partitions that are assigned to a member."""
 
     assigned_partitions: list[ProtocolTopicPartitions] = field(Array(ProtocolTopicPartitions))
     user_data: bytes | None = field(BYTES, default=None, nullable="0+")
@@ -46,7 +46,7 @@ class ConsumerProtocolAssignment:
 
 @message
 class ConsumerProtocolTopics:
-    """The beginning of a subscription, in all versions; members may write what they like after it."""
+    """The start of a subscription in all versions; any bytes may follow."""
 
     topics: list[str] = field(Array(STRING))
 
@@ -58,19 +58,19 @@ _ASSIGNMENTS = Form(ConsumerProtocolAssignment, f"0-{_LAST}", flexible="")
 
 
 def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Return what a member says. WireError where that is nothing of the kind."""
+    """Return the subscription in the metadata of a member; WireError if it is invalid."""
     subscription: ConsumerProtocolSubscription = _read(_SUBSCRIPTIONS, metadata)
     return subscription
 
 
 def assignment_of(assigned: bytes) -> ConsumerProtocolAssignment:
-    """Return what a member was assigned. WireError where that is nothing of the kind."""
+    """Return the assignment of a member; WireError if it is invalid."""
     assignment: ConsumerProtocolAssignment = _read(_ASSIGNMENTS, assigned)
     return assignment
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Return the topics that a member names, None where its metadata are not those of a consumer."""
+    """Return the topics of a member's subscription; None if its metadata is not a consumer's."""
     try:
         subscription: ConsumerProtocolTopics = _TOPICS.read(metadata, as_version=0)
     except WireError:
@@ -79,14 +79,14 @@ def subscribed_topics(metadata: bytes) -> list[str] | None:
 
 
 def written_assignment(partitions: Iterable[ProtocolTopicPartitions], metadata: bytes) -> bytes:
-    """Return an assignment, in the version in which the member wrote its subscription, the first if that has none."""
-    # Only what it says for the first of its protocols is read when it joins; another one may be chosen later.
+    """Return an assignment, in the version of the member's subscription, or 0 if that has none."""
+    # The metadata may be invalid: only that of the first protocol is checked when a member joins.
     version = min(version_of(metadata), _LAST) if len(metadata) > 1 else 0
     return _ASSIGNMENTS.write(ConsumerProtocolAssignment(assigned_partitions=list(partitions)), version)
 
 
 def written_subscription(topics: Iterable[str]) -> bytes:
-    """Return a subscription as the simplest client writes it."""
+    """Return a subscription in version 0."""
     return _SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=list(topics)), 0)
 
 

@@ -1,4 +1,4 @@
-"""A message as it stands in a record of the coordinator: its version, an int16, and its fields in that version."""
+"""The form of a message in a record of the coordinator: its version, an int16, and its fields in that version."""
 
 from struct import Struct
 from typing import Any
@@ -10,18 +10,18 @@ _VERSION = Struct(">h")
 
 
 class Form:
-    """How one message is read and written, in the versions that it has."""
+    """Reads and writes a message in its versions."""
 
     __slots__ = ("_codecs",)
 
     def __init__(self, message: type, versions: str, flexible: str) -> None:
-        """Declare a form."""
+        """Declare the form of a message class."""
         self._codecs = Api(key=-1, versions=versions, flexible=flexible, request=message, response=message)
 
     def read(self, data: bytes, as_version: int | None = None) -> Any:
-        """Return the message that data is; what follows it is ignored. WireError where it is none.
+        """Return the message in data, and ignore bytes after it; WireError if it is invalid.
 
-        It is read in the version that it says, or in another that begins alike.
+        It is read in its own version, or in `as_version`, which must start with the same fields.
         """
         version = version_of(data) if as_version is None else as_version
         if not self._codecs.supports(version):
@@ -30,13 +30,13 @@ class Form:
         return self._codecs.reader(version)(data, _VERSION.size, len(data))[0]
 
     def write(self, message: Any, version: int) -> bytes:
-        """Return the bytes of a message. EncodeError where they cannot say it: a text is longer than 32,767 bytes."""
+        """Return the bytes of a message; EncodeError if a text is longer than 32,767 bytes."""
         parts, _ = self._codecs.writer(version)(message)
         return b"".join((_VERSION.pack(version), *parts))
 
 
 def version_of(data: bytes) -> int:
-    """Return the version in which a message is written. WireError where there is none."""
+    """Return the version of a message; WireError if it is too short."""
     if len(data) < _VERSION.size:
         raise WireError(f"a record of {len(data)} bytes has no version")
     version: int = _VERSION.unpack_from(data)[0]

@@ -19,7 +19,7 @@ class OffsetCommitKey:
 
 @message
 class OffsetCommitValue:
-    """What was committed. Version 1 alone says when it expires, version 4 of which topic it was."""
+    """A committed offset. Only version 1 has its expiry, and only version 4 the id of its topic."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)
@@ -38,7 +38,7 @@ class GroupMetadataKey:
 
 @message
 class MemberMetadata:
-    """A member: what it said for the protocol that was chosen, and what it was assigned."""
+    """A member: its metadata for the chosen protocol, and its assignment."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "3+", default=None, nullable="3+", ignorable=True)
@@ -52,7 +52,7 @@ class MemberMetadata:
 
 @message
 class GroupMetadataValue:
-    """A group: its generation, who leads it, its members. Without members it is empty."""
+    """A group: its generation, its leader and its members."""
 
     protocol_type: str = field(STRING)
     generation: int = field(INT32)
@@ -71,7 +71,7 @@ class ConsumerGroupMetadataKey:
 
 @message
 class ConsumerGroupMetadataValue:
-    """Its epoch, and a hash of the topics that it was assigned by."""
+    """The epoch of a group, and the hash of the topics of its assignment."""
 
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64, default=0, tag=0, tagged="0+")
@@ -79,7 +79,7 @@ class ConsumerGroupMetadataValue:
 
 @message
 class ConsumerGroupPartitionMetadataKey:
-    """What Kafka up to 4.0 kept of a group's topics. It says nothing that is not known otherwise."""
+    """The topics of a group, as Kafka stored them up to 4.0. They are known otherwise."""
 
     group_id: str = field(STRING)
 
@@ -94,7 +94,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @message
 class ClassicProtocol:
-    """A protocol that a classic member knows, and what it says for it."""
+    """A protocol of a classic member, and its metadata."""
 
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
@@ -102,7 +102,7 @@ class ClassicProtocol:
 
 @message
 class ClassicMemberMetadata:
-    """What a member that speaks the classic protocol said when it joined."""
+    """The JoinGroup of a member that uses the classic protocol."""
 
     session_timeout_ms: int = field(INT32)
     supported_protocols: list[ClassicProtocol] = field(Array(ClassicProtocol))
@@ -110,7 +110,7 @@ class ClassicMemberMetadata:
 
 @message
 class ConsumerGroupMemberMetadataValue:
-    """Who the member is, and what it subscribes to."""
+    """A member and its subscription."""
 
     instance_id: str | None = field(STRING, nullable="0+")
     rack_id: str | None = field(STRING, nullable="0+")
@@ -134,16 +134,16 @@ class ConsumerGroupTargetAssignmentMetadataKey:
 
 @message
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """The group's epoch that the target assignment was made for."""
+    """The group epoch of the target assignment."""
 
     assignment_epoch: int = field(INT32)
-    # When it was made (KIP-1263); nobody asks here.
+    # The time of the assignment (KIP-1263), which is not used here.
     assignment_timestamp: int = field(INT64, default=0, tag=0, tagged="0+", ignorable=True)
 
 
 @message
 class ConsumerGroupTargetAssignmentMemberKey:
-    """A member's part of the target assignment."""
+    """A member in the target assignment."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -159,14 +159,14 @@ class TopicPartition:
 
 @message
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What the member is to read in the end."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TopicPartition] = field(Array(TopicPartition))
 
 
 @message
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """What a member has now."""
+    """A member and its current assignment."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -174,7 +174,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @message
 class TopicPartitions:
-    """Partitions of one topic, and since which epoch the member has each (KIP-1251)."""
+    """Partitions of one topic, and the epoch of the assignment of each (KIP-1251)."""
 
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(Array(INT32))
@@ -183,11 +183,11 @@ class TopicPartitions:
 
 @message
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """How far the member has come from what it had to what it is to read."""
+    """The current assignment of a member, on its way to the target."""
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
-    # 0 is stable, 1 has to give up partitions, 2 waits for what others have to give up.
+    # 0 stable, 1 must release partitions, 2 waits until others release partitions.
     state: int = field(INT8)
     assigned_partitions: list[TopicPartitions] = field(Array(TopicPartitions))
     partitions_pending_revocation: list[TopicPartitions] = field(Array(TopicPartitions))
@@ -195,7 +195,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message
 class ConsumerGroupRegularExpressionKey:
-    """A regular expression that members subscribe by."""
+    """A regular expression in subscriptions."""
 
     group_id: str = field(STRING)
     regular_expression: str = field(STRING)
@@ -203,7 +203,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @message
 class ConsumerGroupRegularExpressionValue:
-    """The topics that matched it, and when."""
+    """The topics that matched it, and the time of that."""
 
     topics: list[str] = field(Array(STRING))
     version: int = field(INT64)

@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`: keys and values to bytes and back.
+"""The records of `__consumer_offsets`: decode and encode keys and values.
 
-The version of a key says what kind of record it is; other kinds, which Kafka writes for other kinds of groups, are
-skipped. A null value is a tombstone: it takes back what was written under its key.
+The version of a key is the kind of its record. Kinds that Kafka writes for other types of groups are skipped. A null
+value is a tombstone, which deletes the value of its key.
 """
 
 from typing import Any, Final
@@ -9,18 +9,7 @@ from typing import Any, Final
 from tidelog.protocol.coordinator import messages
 from tidelog.protocol.coordinator.form import Form, version_of
 
-__all__ = [
-    "Pair",
-    "group_key",
-    "offset_key",
-    "offset_value",
-    "read",
-    "version_of",
-    "written_key",
-    "written_value",
-]
-
-# The kinds of records by the versions of their keys. Offsets have 0 as well.
+# The kinds of records: the versions of their keys. Offsets also have 0.
 OFFSET: Final = 1
 GROUP: Final = 2
 CONSUMER_GROUP: Final = 3
@@ -42,7 +31,7 @@ KEYS: Final[dict[int, type]] = {
     CURRENT_ASSIGNMENT: messages.ConsumerGroupCurrentMemberAssignmentKey,
     REGEX: messages.ConsumerGroupRegularExpressionKey,
 }
-# Of PARTITION_METADATA only tombstones are written by now; what its values say is ignored.
+# Values of PARTITION_METADATA are ignored; Kafka now writes only tombstones.
 VALUES: Final[dict[int, type]] = {
     OFFSET: messages.OffsetCommitValue,
     GROUP: messages.GroupMetadataValue,
@@ -53,8 +42,8 @@ VALUES: Final[dict[int, type]] = {
     CURRENT_ASSIGNMENT: messages.ConsumerGroupCurrentMemberAssignmentValue,
     REGEX: messages.ConsumerGroupRegularExpressionValue,
 }
-# The version in which Kafka writes a classic group; the one that says of which topic an offset is (Kafka reads it from
-# 3.5 on), and the one that says when it expires.
+# The version of a classic group that Kafka writes; the version of an offset with the id of its topic, which Kafka reads
+# since 3.5; and the version of an offset with an expiry.
 GROUP_VALUE, OFFSET_VALUE, EXPIRING_VALUE = 3, 4, 1
 
 _KEY_FORMS: Final = {
@@ -70,7 +59,7 @@ Pair = tuple[Any, Any]  # a key and its value, None for a tombstone
 
 
 def read(key: bytes, value: bytes | None) -> Pair | None:
-    """Return what a record says, None where it is of a kind that is not known here. WireError where it is damaged."""
+    """Return the key and value of a record, None for an unknown kind; WireError if it is damaged."""
     kind = max(version_of(key), OFFSET)
     if kind not in KEYS:
         return None
@@ -95,7 +84,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_value(value: messages.OffsetCommitValue) -> bytes:
-    """Return the value of an offset, in the version that has all of its fields."""
+    """Return the value of an offset, in the version with its fields."""
     return written_value(value, OFFSET_VALUE if value.expire_timestamp < 0 else EXPIRING_VALUE)
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: set all options of topics and brokers anew, those that are not named included (KIP-133)."""
+"""AlterConfigs: replace all options of topics and brokers; options that are not named are reset (KIP-133)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, Array
 
 @message
 class AlterableConfig:
-    """One option; null is no value."""
+    """An option; null for no value."""
 
     name: str = field(STRING)
     value: str | None = field(STRING, nullable="0+")
@@ -15,7 +15,7 @@ class AlterableConfig:
 
 @message
 class AlterConfigsResource:
-    """A topic (type 2) or broker (type 4), and all that shall be set on it."""
+    """A topic (type 2) or broker (type 4), and all options to set on it."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -32,7 +32,7 @@ class AlterConfigsRequest:
 
 @message
 class AlterConfigsResourceResponse:
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
@@ -42,7 +42,7 @@ class AlterConfigsResourceResponse:
 
 @message
 class AlterConfigsResponse:
-    """Answer with one result a resource."""
+    """Answer with one result per resource."""
 
     throttle_time_ms: int = field(INT32, default=0)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))

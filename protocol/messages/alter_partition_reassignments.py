@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: have partitions held by other brokers (KIP-455)."""
+"""AlterPartitionReassignments: move partitions to other brokers (KIP-455)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, Array
 
 @message
 class ReassignablePartition:
-    """The brokers that shall hold a partition; null ends a reassignment that is under way."""
+    """The new brokers of a partition; null cancels its reassignment."""
 
     partition_index: int = field(INT32)
     replicas: list[int] | None = field(Array(INT32), default=None, nullable="0+")
@@ -32,7 +32,7 @@ class AlterPartitionReassignmentsRequest:
 
 @message
 class ReassignablePartitionResponse:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -41,7 +41,7 @@ class ReassignablePartitionResponse:
 
 @message
 class ReassignableTopicResponse:
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[ReassignablePartitionResponse] = field(Array(ReassignablePartitionResponse))
@@ -49,7 +49,7 @@ class ReassignableTopicResponse:
 
 @message
 class AlterPartitionReassignmentsResponse:
-    """Answer with one result a partition."""
+    """Answer with one result per partition."""
 
     throttle_time_ms: int = field(INT32, default=0)
     allow_replication_factor_change: bool = field(BOOL, "1+", default=True, ignorable=True)

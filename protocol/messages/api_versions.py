@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT16, INT32, INT64, STRING, Array
 
 @message
 class ApiVersionsRequest:
-    """Ask for the table; from version 3 the client says what it is (KIP-511)."""
+    """Ask for the table; from version 3, with the client's name and version (KIP-511)."""
 
     client_software_name: str = field(STRING, "3+", default="", ignorable=True)
     client_software_version: str = field(STRING, "3+", default="", ignorable=True)
@@ -24,17 +24,17 @@ class ApiVersion:
 
 @message
 class SupportedFeatureKey:
-    """A feature that the broker could run."""
+    """A feature that the broker supports."""
 
     name: str = field(STRING, "3+")
-    # Before version 4 a feature whose minimum is 0 must be left out: older Java clients choke on it (KAFKA-17492).
+    # Before version 4, a feature with minimum 0 must be left out: older Java clients fail on it (KAFKA-17492).
     min_version: int = field(INT16, "3+")
     max_version: int = field(INT16, "3+")
 
 
 @message
 class FinalizedFeatureKey:
-    """A feature that the cluster does run."""
+    """A feature that is enabled in the cluster."""
 
     name: str = field(STRING, "3+")
     max_version_level: int = field(INT16, "3+")
@@ -43,7 +43,7 @@ class FinalizedFeatureKey:
 
 @message
 class ApiVersionsResponse:
-    """Answer with the table, also when the version of the request is unknown: then in version 0 (KIP-511)."""
+    """Answer with the table; if the version of the request is unknown, in version 0 (KIP-511)."""
 
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(Array(ApiVersion))

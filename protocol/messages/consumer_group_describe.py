@@ -24,7 +24,7 @@ class TopicPartitions:
 
 @message
 class Assignment:
-    """What a member reads, or is to read."""
+    """The current or target assignment of a member."""
 
     topic_partitions: list[TopicPartitions] = field(Array(TopicPartitions))
 
@@ -43,7 +43,7 @@ class Member:
     subscribed_topic_regex: str | None = field(STRING, default=None, nullable="0+")
     assignment: Assignment = field(Assignment)
     target_assignment: Assignment = field(Assignment)
-    # 0 speaks the classic protocol, 1 that of consumer groups.
+    # 0 for the classic protocol, 1 for that of consumer groups.
     member_type: int = field(INT8, "1+", default=-1, ignorable=True)
 
 
@@ -64,7 +64,7 @@ class DescribedGroup:
 
 @message
 class ConsumerGroupDescribeResponse:
-    """Answer with one description a group."""
+    """Answer with one description per group."""
 
     throttle_time_ms: int = field(INT32, default=0)
     groups: list[DescribedGroup] = field(Array(DescribedGroup))

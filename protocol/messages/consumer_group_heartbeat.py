@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group is alive, and asks what it is to read (KIP-848)."""
+"""ConsumerGroupHeartbeat: the heartbeat of a member of a consumer group, which returns its assignment (KIP-848)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -15,11 +15,11 @@ class TopicPartitions:
 
 @message
 class ConsumerGroupHeartbeatRequest:
-    """Join, stay in or leave a group. What has not changed since the last one may be left out."""
+    """Join, stay in or leave a group. Fields that have not changed may be left out."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
-    # 0 joins, -1 leaves, -2 says that the static member will come back.
+    # 0 joins, -1 leaves, -2 leaves as a static member that will come back.
     member_epoch: int = field(INT32)
     instance_id: str | None = field(STRING, default=None, nullable="0+")
     rack_id: str | None = field(STRING, default=None, nullable="0+")
@@ -34,14 +34,14 @@ class ConsumerGroupHeartbeatRequest:
 
 @message
 class Assignment:
-    """All that a member may read now."""
+    """The partitions that a member may read now."""
 
     topic_partitions: list[TopicPartitions] = field(Array(TopicPartitions))
 
 
 @message
 class ConsumerGroupHeartbeatResponse:
-    """Answer with the member's epoch, and with its assignment where that may be new to it."""
+    """Answer with the member's epoch, and its assignment if that may be new to it."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16)

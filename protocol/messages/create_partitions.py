@@ -1,4 +1,4 @@
-"""CreatePartitions: give topics more partitions."""
+"""CreatePartitions: add partitions to topics."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,18 +7,18 @@ from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, Array
 
 @message
 class CreatePartitionsAssignment:
-    """The brokers that shall hold one new partition."""
+    """The brokers of a new partition."""
 
     broker_ids: list[int] = field(Array(INT32))
 
 
 @message
 class CreatePartitionsTopic:
-    """A topic, and how many partitions it shall have then."""
+    """A topic, and its new number of partitions."""
 
     name: str = field(STRING)
     count: int = field(INT32)
-    # One for each new partition; null leaves that to the broker.
+    # One for each new partition; null if the broker may choose.
     assignments: list[CreatePartitionsAssignment] | None = field(
         Array(CreatePartitionsAssignment), nullable="0+"
     )
@@ -26,7 +26,7 @@ class CreatePartitionsTopic:
 
 @message
 class CreatePartitionsRequest:
-    """Ask for more partitions, or for a check; what has not begun within timeout_ms is not done."""
+    """Ask for more partitions, or for a check; what has not started within timeout_ms is not done."""
 
     topics: list[CreatePartitionsTopic] = field(Array(CreatePartitionsTopic))
     timeout_ms: int = field(INT32)
@@ -35,7 +35,7 @@ class CreatePartitionsRequest:
 
 @message
 class CreatePartitionsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = field(STRING)
     error_code: int = field(INT16)
@@ -44,7 +44,7 @@ class CreatePartitionsTopicResult:
 
 @message
 class CreatePartitionsResponse:
-    """Answer with one result a topic."""
+    """Answer with one result per topic."""
 
     throttle_time_ms: int = field(INT32, default=0)
     results: list[CreatePartitionsTopicResult] = field(Array(CreatePartitionsTopicResult))

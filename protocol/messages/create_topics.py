@@ -1,4 +1,4 @@
-"""CreateTopics: make topics, with their partitions and options."""
+"""CreateTopics: create topics with partitions and options."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, UUID, 
 
 @message
 class CreatableReplicaAssignment:
-    """The brokers that shall hold one partition."""
+    """The brokers of one partition."""
 
     partition_index: int = field(INT32)
     broker_ids: list[int] = field(Array(INT32))
@@ -26,7 +26,7 @@ class CreatableTopic:
     """A topic to create."""
 
     name: str = field(STRING)
-    # Both are -1 where assignments are given, or where the broker's default is asked for (KIP-464).
+    # Both are -1 with assignments, and for the broker's default (KIP-464).
     num_partitions: int = field(INT32)
     replication_factor: int = field(INT16)
     assignments: list[CreatableReplicaAssignment] = field(Array(CreatableReplicaAssignment), default=[])
@@ -35,7 +35,7 @@ class CreatableTopic:
 
 @message
 class CreateTopicsRequest:
-    """Ask for topics to be created, or for a check; what has not begun within timeout_ms is not done."""
+    """Ask for topics to be created, or for a check; what has not started within timeout_ms is not done."""
 
     topics: list[CreatableTopic] = field(Array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)
@@ -55,13 +55,13 @@ class CreatableTopicConfigs:
 
 @message
 class CreatableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = field(STRING)
     topic_id: bytes = field(UUID, "7+", default=ZERO_UUID, ignorable=True)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, "1+", nullable="0+", ignorable=True)
-    # Says why `configs` is empty; not why the topic failed.
+    # Why `configs` is empty; not why the topic failed.
     topic_config_error_code: int = field(INT16, "5+", default=0, tag=0, tagged="5+", ignorable=True)
     num_partitions: int = field(INT32, "5+", default=-1, ignorable=True)
     replication_factor: int = field(INT16, "5+", default=-1, ignorable=True)
@@ -73,7 +73,7 @@ class CreatableTopicResult:
 
 @message
 class CreateTopicsResponse:
-    """Answer with one result a topic."""
+    """Answer with one result per topic."""
 
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult] = field(Array(CreatableTopicResult))

@@ -1,4 +1,4 @@
-"""DeleteGroups: remove groups and their offsets."""
+"""DeleteGroups: delete groups and their committed offsets."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,14 +7,14 @@ from tidelog.protocol.wire.types import INT16, INT32, STRING, Array
 
 @message
 class DeleteGroupsRequest:
-    """Ask for groups to be removed."""
+    """Ask for groups to be deleted."""
 
     groups_names: list[str] = field(Array(STRING))
 
 
 @message
 class DeletableGroupResult:
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: str = field(STRING)
     error_code: int = field(INT16)
@@ -22,7 +22,7 @@ class DeletableGroupResult:
 
 @message
 class DeleteGroupsResponse:
-    """Answer with a code a group."""
+    """Answer with a code per group."""
 
     throttle_time_ms: int = field(INT32, default=0)
     results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))

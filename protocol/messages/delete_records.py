@@ -1,4 +1,4 @@
-"""DeleteRecords: let logs begin later (KIP-107)."""
+"""DeleteRecords: delete the oldest records of partitions (KIP-107)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
 
 @message
 class DeleteRecordsPartition:
-    """The offset at which a partition shall begin; -1 for its high watermark."""
+    """The new first offset of a partition; -1 for its high watermark."""
 
     partition_index: int = field(INT32)
     offset: int = field(INT64)
@@ -23,7 +23,7 @@ class DeleteRecordsTopic:
 
 @message
 class DeleteRecordsRequest:
-    """Ask for what lies before some offsets to be deleted; what has not begun within timeout_ms is not done."""
+    """Ask for the records before some offsets to be deleted; what has not started within timeout_ms is not done."""
 
     topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
@@ -31,7 +31,7 @@ class DeleteRecordsRequest:
 
 @message
 class DeleteRecordsPartitionResult:
-    """Where a partition begins now."""
+    """The new first offset of a partition."""
 
     partition_index: int = field(INT32)
     low_watermark: int = field(INT64)
@@ -40,7 +40,7 @@ class DeleteRecordsPartitionResult:
 
 @message
 class DeleteRecordsTopicResult:
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     name: str = field(STRING)
     partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
@@ -48,7 +48,7 @@ class DeleteRecordsTopicResult:
 
 @message
 class DeleteRecordsResponse:
-    """Answer with one result a partition."""
+    """Answer with one result per partition."""
 
     throttle_time_ms: int = field(INT32, default=0)
     topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))

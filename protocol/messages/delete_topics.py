@@ -1,4 +1,4 @@
-"""DeleteTopics: remove topics, by name or by id."""
+"""DeleteTopics: delete topics, by name or by id."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -15,7 +15,7 @@ class DeleteTopicState:
 
 @message
 class DeleteTopicsRequest:
-    """Ask for topics to be deleted; what has not begun within timeout_ms is not done."""
+    """Ask for topics to be deleted; what has not started within timeout_ms is not done."""
 
     topics: list[DeleteTopicState] = field(Array(DeleteTopicState), "6+", default=[])
     topic_names: list[str] = field(Array(STRING), "0-5", default=[], ignorable=True)
@@ -24,7 +24,7 @@ class DeleteTopicsRequest:
 
 @message
 class DeletableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str | None = field(STRING, nullable="6+")
     topic_id: bytes = field(UUID, "6+", default=ZERO_UUID, ignorable=True)
@@ -34,7 +34,7 @@ class DeletableTopicResult:
 
 @message
 class DeleteTopicsResponse:
-    """Answer with one result a topic."""
+    """Answer with one result per topic."""
 
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult] = field(Array(DeletableTopicResult))

@@ -1,4 +1,4 @@
-"""DescribeAcls: who may do what (KIP-140, KIP-290)."""
+"""DescribeAcls: the access rules (KIP-140, KIP-290)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -11,7 +11,7 @@ class DescribeAclsRequest:
 
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable="0+")
-    # 3 is the very name, the only kind that version 0 knows.
+    # 3 is the exact name, the only kind in version 0.
     pattern_type_filter: int = field(INT8, "1+", default=3)
     principal_filter: str | None = field(STRING, nullable="0+")
     host_filter: str | None = field(STRING, nullable="0+")

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: how much clients may use (KIP-546)."""
+"""DescribeClientQuotas: the quotas of clients (KIP-546)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, FLOAT64, INT8, INT16, INT32, STRIN
 
 @message
 class ComponentData:
-    """What part of an entity must be: 0 this very name, 1 the default, 2 anything."""
+    """The filter for a part of an entity: 0 this exact name, 1 the default, 2 any."""
 
     entity_type: str = field(STRING)
     match_type: int = field(INT8)
@@ -16,7 +16,7 @@ class ComponentData:
 
 @message
 class DescribeClientQuotasRequest:
-    """Ask for the quotas of entities that match; strictly, of those without any other part."""
+    """Ask for the quotas of entities that match; with `strict`, only of those without other parts."""
 
     components: list[ComponentData] = field(Array(ComponentData))
     strict: bool = field(BOOL)

@@ -37,7 +37,7 @@ class DescribeClusterResponse:
     cluster_id: str = field(STRING)
     controller_id: int = field(INT32, default=-1)
     brokers: list[DescribeClusterBroker] = field(Array(DescribeClusterBroker))
-    # A bit an operation; the smallest integer says that they were not asked for.
+    # One bit per operation; the smallest integer if the request did not ask for them.
     cluster_authorized_operations: int = field(INT32, default=-(1 << 31))
 
 

@@ -26,7 +26,7 @@ class DescribeConfigsRequest:
 
 @message
 class DescribeConfigsSynonym:
-    """A place that the value could have come from: the first one listed is where it did."""
+    """A possible source of the value; the first one is its source."""
 
     name: str = field(STRING, "1+")
     value: str | None = field(STRING, "1+", nullable="0+")
@@ -64,7 +64,7 @@ class DescribeConfigsResult:
 
 @message
 class DescribeConfigsResponse:
-    """Answer with one result a resource."""
+    """Answer with one result per resource."""
 
     throttle_time_ms: int = field(INT32, default=0)
     results: list[DescribeConfigsResult] = field(Array(DescribeConfigsResult))

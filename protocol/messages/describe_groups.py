@@ -15,7 +15,7 @@ class DescribeGroupsRequest:
 
 @message
 class DescribedGroupMember:
-    """A member; what it said and got, while the group is stable."""
+    """A member; with metadata and assignment while the group is stable."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "4+", default=None, nullable="4+", ignorable=True)
@@ -41,7 +41,7 @@ class DescribedGroup:
 
 @message
 class DescribeGroupsResponse:
-    """Answer with one description a group."""
+    """Answer with one description per group."""
 
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     groups: list[DescribedGroup] = field(Array(DescribedGroup))

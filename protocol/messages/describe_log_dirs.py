@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what the partitions take on disk (KIP-113, KIP-827)."""
+"""DescribeLogDirs: the size of partitions on disk (KIP-113, KIP-827)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -40,7 +40,7 @@ class DescribeLogDirsTopic:
 
 @message
 class DescribeLogDirsResult:
-    """A data folder: what is in it, and the space on its disk in bytes."""
+    """A data folder: its partitions, and the space on its disk in bytes."""
 
     error_code: int = field(INT16)
     log_dir: str = field(STRING)

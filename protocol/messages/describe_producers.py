@@ -1,4 +1,4 @@
-"""DescribeProducers: which idempotent producers a partition remembers (KIP-664)."""
+"""DescribeProducers: the idempotent producers of partitions (KIP-664)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -22,13 +22,13 @@ class DescribeProducersRequest:
 
 @message
 class ProducerState:
-    """A producer, and the batch that it sent last."""
+    """A producer and its last batch."""
 
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)
     last_sequence: int = field(INT32, default=-1)
     last_timestamp: int = field(INT64, default=-1)
-    # -1 where it has sent no transaction.
+    # -1 without a transaction.
     coordinator_epoch: int = field(INT32)
     current_txn_start_offset: int = field(INT64, default=-1)
 

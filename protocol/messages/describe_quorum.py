@@ -1,4 +1,4 @@
-"""DescribeQuorum: the voters of the metadata log, and how far each of them is (KIP-595, KIP-836, KIP-853)."""
+"""DescribeQuorum: the voters of the metadata log, and their positions (KIP-595, KIP-836, KIP-853)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -29,7 +29,7 @@ class DescribeQuorumRequest:
 
 @message
 class ReplicaState:
-    """One replica, and how far it is."""
+    """A replica and its position."""
 
     replica_id: int = field(INT32)
     replica_directory_id: bytes = field(UUID, "2+", default=ZERO_UUID)
@@ -62,7 +62,7 @@ class TopicData:
 
 @message
 class Listener:
-    """Where a voter listens for the others."""
+    """A listener of a voter."""
 
     name: str = field(STRING, "2+")
     host: str = field(STRING, "2+")

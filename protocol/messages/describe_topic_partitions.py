@@ -14,7 +14,7 @@ class TopicRequest:
 
 @message
 class Cursor:
-    """Where a page begins: the first partition of it."""
+    """The first partition of a page."""
 
     topic_name: str = field(STRING)
     partition_index: int = field(INT32)
@@ -22,7 +22,7 @@ class Cursor:
 
 @message
 class DescribeTopicPartitionsRequest:
-    """Ask about topics, all of them if none is named, from the cursor on."""
+    """Ask about topics, by default all, from the cursor on."""
 
     topics: list[TopicRequest] = field(Array(TopicRequest))
     response_partition_limit: int = field(INT32, default=2000)
@@ -47,7 +47,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @message
 class DescribeTopicPartitionsResponseTopic:
-    """One topic, and those of its partitions that are on this page."""
+    """One topic, and its partitions on this page."""
 
     error_code: int = field(INT16)
     name: str | None = field(STRING, nullable="0+")
@@ -56,13 +56,13 @@ class DescribeTopicPartitionsResponseTopic:
     partitions: list[DescribeTopicPartitionsResponsePartition] = field(
         Array(DescribeTopicPartitionsResponsePartition)
     )
-    # A bit an operation; the smallest integer says that they were not asked for.
+    # One bit per operation; the smallest integer if the request did not ask for them.
     topic_authorized_operations: int = field(INT32, default=-(1 << 31))
 
 
 @message
 class DescribeTopicPartitionsResponse:
-    """Answer with a page, and where the next one begins; null after the last."""
+    """Answer with a page, and the start of the next one; null after the last."""
 
     throttle_time_ms: int = field(INT32, default=0, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(Array(DescribeTopicPartitionsResponseTopic))

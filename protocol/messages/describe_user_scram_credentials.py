@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: which users have a password, and how it is kept (KIP-554)."""
+"""DescribeUserScramCredentials: the users with passwords, and how they are stored (KIP-554)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -14,14 +14,14 @@ class UserName:
 
 @message
 class DescribeUserScramCredentialsRequest:
-    """Ask about users; about all of them, if none is named."""
+    """Ask about users, by default all."""
 
     users: list[UserName] | None = field(Array(UserName), nullable="0+")
 
 
 @message
 class CredentialInfo:
-    """How one of a user's passwords is kept: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """How a password is stored: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
     mechanism: int = field(INT8)
     iterations: int = field(INT32)
@@ -29,7 +29,7 @@ class CredentialInfo:
 
 @message
 class DescribeUserScramCredentialsResult:
-    """What a user has."""
+    """The credentials of a user."""
 
     user: str = field(STRING)
     error_code: int = field(INT16)

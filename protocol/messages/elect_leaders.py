@@ -1,4 +1,4 @@
-"""ElectLeaders: have partitions led by another replica (KIP-183, KIP-460)."""
+"""ElectLeaders: elect leaders of partitions (KIP-183, KIP-460)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -24,7 +24,7 @@ class ElectLeadersRequest:
 
 @message
 class PartitionResult:
-    """What became of the election of one partition."""
+    """The result of the election of one partition."""
 
     partition_id: int = field(INT32)
     error_code: int = field(INT16)
@@ -33,7 +33,7 @@ class PartitionResult:
 
 @message
 class ReplicaElectionResult:
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     topic: str = field(STRING)
     partition_result: list[PartitionResult] = field(Array(PartitionResult))
@@ -41,7 +41,7 @@ class ReplicaElectionResult:
 
 @message
 class ElectLeadersResponse:
-    """Answer with one result a partition."""
+    """Answer with one result per partition."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, "1+", default=0)

@@ -1,4 +1,4 @@
-"""Fetch: read batches from an offset on, waiting for more if there are too few."""
+"""Fetch: read batches from an offset on, and wait if there are too few bytes."""
 
 from collections.abc import Sized
 
@@ -19,7 +19,7 @@ from tidelog.protocol.wire.types import (
 
 @message
 class ReplicaState:
-    """The follower that fetches (KIP-903); a consumer leaves both at -1."""
+    """The follower that fetches (KIP-903); consumers send -1 for both."""
 
     replica_id: int = field(INT32, "15+", default=-1)
     replica_epoch: int = field(INT64, "15+", default=-1)
@@ -27,12 +27,12 @@ class ReplicaState:
 
 @message
 class FetchPartition:
-    """Where to read in one partition, and how much."""
+    """The offset to read from in one partition, and how much to read."""
 
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, "9+", default=-1, ignorable=True)
     fetch_offset: int = field(INT64)
-    # The epoch of the last record read, by which a diverged log is found (KIP-595).
+    # The epoch of the last record that was read, to detect a diverged log (KIP-595).
     last_fetched_epoch: int = field(INT32, "12+", default=-1)
     # Only followers set it.
     log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
@@ -83,7 +83,7 @@ class FetchRequest:
 
 @message
 class EpochEndOffset:
-    """The largest epoch, and its end, up to which a diverged reader agrees with this log (KIP-595)."""
+    """The largest epoch in common with a diverged reader, and its end (KIP-595)."""
 
     epoch: int = field(INT32, "12+", default=-1)
     end_offset: int = field(INT64, "12+", default=-1)
@@ -91,7 +91,7 @@ class EpochEndOffset:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int = field(INT32, "12+", default=-1)
     leader_epoch: int = field(INT32, "12+", default=-1)
@@ -99,7 +99,7 @@ class LeaderIdAndEpoch:
 
 @message
 class SnapshotId:
-    """The snapshot to fetch in place of a log that starts later; only metadata logs have one."""
+    """The snapshot to fetch if the log starts later; only metadata logs have snapshots."""
 
     end_offset: int = field(INT64, default=-1)
     epoch: int = field(INT32, default=-1)
@@ -107,7 +107,7 @@ class SnapshotId:
 
 @message
 class AbortedTransaction:
-    """A transaction whose records in the batches sent are to be dropped."""
+    """An aborted transaction with records in the batches, which the reader must drop."""
 
     producer_id: int = field(INT64, "4+")
     first_offset: int = field(INT64, "4+")
@@ -129,12 +129,12 @@ class PartitionData:
         LeaderIdAndEpoch, "12+", default=LeaderIdAndEpoch(), tag=1, tagged="12+"
     )
     snapshot_id: SnapshotId = field(SnapshotId, "12+", default=SnapshotId(), tag=2, tagged="12+")
-    # Null for a reader of uncommitted records, who has no use for it.
+    # Null for a reader of uncommitted records, who does not need it.
     aborted_transactions: list[AbortedTransaction] | None = field(
         Array(AbortedTransaction), "4+", nullable="4+", ignorable=True
     )
     preferred_read_replica: int = field(INT32, "11+", default=-1)
-    # Bytes, or a slice of a log file: whatever has a length and can be sent.
+    # Bytes, or a slice of a log file: any object with a length that can be sent.
     records: Sized | None = field(RECORDS, nullable="0+")
 
 
@@ -149,7 +149,7 @@ class FetchableTopicResponse:
 
 @message
 class NodeEndpoint:
-    """Where a leader named in the answer listens (KIP-951)."""
+    """The address of a leader in the answer (KIP-951)."""
 
     node_id: int = field(INT32, "16+")
     host: str = field(STRING, "16+")

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group."""
+"""FindCoordinator: the broker that coordinates a group."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message

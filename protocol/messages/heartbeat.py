@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive."""
+"""Heartbeat: the heartbeat of a member."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, STRING
 
 @message
 class HeartbeatRequest:
-    """Say that a member is alive."""
+    """Send a heartbeat."""
 
     group_id: str = field(STRING)
     generation_id: int = field(INT32)
@@ -17,7 +17,7 @@ class HeartbeatRequest:
 
 @message
 class HeartbeatResponse:
-    """Answer whether it is to go on."""
+    """Answer whether the member may continue, or must join again."""
 
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
     error_code: int = field(INT16)

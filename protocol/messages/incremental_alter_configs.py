@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT8, INT16, INT32, STRING, Array
 
 @message
 class AlterableConfig:
-    """One option, and what is to be done with its value."""
+    """An option, and what to do with its value."""
 
     name: str = field(STRING)
     # 0 set, 1 delete, 2 append to a list, 3 subtract from it.
@@ -17,7 +17,7 @@ class AlterableConfig:
 
 @message
 class AlterConfigsResource:
-    """A topic (type 2) or broker (type 4), and what shall change of it."""
+    """A topic (type 2) or broker (type 4), and the changes of its options."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -34,7 +34,7 @@ class IncrementalAlterConfigsRequest:
 
 @message
 class AlterConfigsResourceResponse:
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")
@@ -44,7 +44,7 @@ class AlterConfigsResourceResponse:
 
 @message
 class IncrementalAlterConfigsResponse:
-    """Answer with one result a resource."""
+    """Answer with one result per resource."""
 
     throttle_time_ms: int = field(INT32, default=0)
     responses: list[AlterConfigsResourceResponse] = field(Array(AlterConfigsResourceResponse))

@@ -1,4 +1,4 @@
-"""InitProducerId: the identity by which an idempotent or transactional producer numbers its batches."""
+"""InitProducerId: assign an id to an idempotent or transactional producer."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -25,7 +25,7 @@ class InitProducerIdResponse:
     producer_epoch: int = field(INT16)
 
 
-# Kafka has drafted version 6, for two-phase commit (KIP-939), and marks it as unstable.
+# Version 6, for two-phase commit (KIP-939), is marked as unstable in Kafka.
 INIT_PRODUCER_ID = Api(
     key=22, versions="0-5", flexible="2+", request=InitProducerIdRequest, response=InitProducerIdResponse
 )

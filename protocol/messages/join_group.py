@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, BYTES, INT16, INT32, STRING, Array
 
 @message
 class JoinGroupRequestProtocol:
-    """A way to assign that the member knows, and what it has to say for it."""
+    """A protocol that the member supports, and its metadata for it."""
 
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
@@ -15,7 +15,7 @@ class JoinGroupRequestProtocol:
 
 @message
 class JoinGroupRequest:
-    """Ask to join; without a member id to be given one."""
+    """Ask to join; without a member id, the broker assigns one."""
 
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
@@ -29,7 +29,7 @@ class JoinGroupRequest:
 
 @message
 class JoinGroupResponseMember:
-    """What one member said, for the protocol that was chosen."""
+    """The metadata of a member for the chosen protocol."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "5+", default=None, nullable="5+", ignorable=True)
@@ -38,7 +38,7 @@ class JoinGroupResponseMember:
 
 @message
 class JoinGroupResponse:
-    """Answer once all members have joined; the leader gets what the others said."""
+    """Answer when all members have joined; the leader gets their metadata."""
 
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     error_code: int = field(INT16)

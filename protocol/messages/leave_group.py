@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, STRING, Array
 
 @message
 class MemberIdentity:
-    """A member, by its id or by that of its instance."""
+    """A member, by its id or its instance id."""
 
     member_id: str = field(STRING, "3+", default="")
     group_instance_id: str | None = field(STRING, "3+", default=None, nullable="3+")
@@ -25,7 +25,7 @@ class LeaveGroupRequest:
 
 @message
 class MemberResponse:
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: str = field(STRING, "3+", default="")
     group_instance_id: str | None = field(STRING, "3+", default="", nullable="3+")

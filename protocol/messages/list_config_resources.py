@@ -1,4 +1,4 @@
-"""ListConfigResources: what there is that has options (KIP-1142); version 0 asks for client metrics only (KIP-714)."""
+"""ListConfigResources: the resources with options (KIP-1142); in version 0 only client metrics (KIP-714)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT8, INT16, INT32, STRING, Array
 
 @message
 class ListConfigResourcesRequest:
-    """Ask for resources of some types; of all, if none is named."""
+    """Ask for resources of some types, by default all."""
 
     resource_types: list[int] = field(Array(INT8), "1+", default=[])
 

@@ -1,4 +1,4 @@
-"""ListGroups: which groups there are."""
+"""ListGroups: list groups."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message

@@ -1,4 +1,4 @@
-"""ListOffsets: the offset of a time, or of one end of the log."""
+"""ListOffsets: look up an offset by time, or at an end of the log."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -11,9 +11,9 @@ class ListOffsetsPartition:
 
     partition_index: int = field(INT32)
     current_leader_epoch: int = field(INT32, "4+", default=-1, ignorable=True)
-    # Milliseconds; negative values stand for an end of the log or, from version 7, for its largest timestamp.
+    # In milliseconds; negative for an end of the log or, from version 7, for its largest timestamp.
     timestamp: int = field(INT64)
-    # Version 0 asks for up to so many segment starts that lie at or before the time (before KIP-79).
+    # Version 0 asks for up to this many segment starts at or before the time (before KIP-79).
     max_num_offsets: int = field(INT32, "0", default=1)
 
 
@@ -27,7 +27,7 @@ class ListOffsetsTopic:
 
 @message
 class ListOffsetsRequest:
-    """Ask for offsets by time. timeout_ms is not looked at: there is no other tier to wait for."""
+    """Ask for offsets by time. timeout_ms is ignored: there is no other tier to wait for."""
 
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+", default=0)
@@ -37,7 +37,7 @@ class ListOffsetsRequest:
 
 @message
 class ListOffsetsPartitionResponse:
-    """What was found in one partition."""
+    """The result in one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -58,7 +58,7 @@ class ListOffsetsTopicResponse:
 
 @message
 class ListOffsetsResponse:
-    """Answer with one offset a partition, or with several in version 0."""
+    """Answer with one offset per partition; in version 0 with several."""
 
     throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(Array(ListOffsetsTopicResponse))

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are being moved (KIP-455)."""
+"""ListPartitionReassignments: list partitions that are being moved (KIP-455)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -25,7 +25,7 @@ class ListPartitionReassignmentsRequest:
 
 @message
 class OngoingPartitionReassignment:
-    """Where a partition is, and where it goes."""
+    """The current and the new brokers of a partition."""
 
     partition_index: int = field(INT32)
     replicas: list[int] = field(Array(INT32))
@@ -43,7 +43,7 @@ class OngoingTopicReassignment:
 
 @message
 class ListPartitionReassignmentsResponse:
-    """Answer with what is being moved."""
+    """Answer with the reassignments."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16)

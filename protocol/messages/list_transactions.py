@@ -1,4 +1,4 @@
-"""ListTransactions: which transactions there are (KIP-664, KIP-994, KIP-1152)."""
+"""ListTransactions: list transactions (KIP-664, KIP-994, KIP-1152)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
 
 @message
 class ListTransactionsRequest:
-    """Ask for transactions in some states, of some producers, that last for longer, whose ids match; or for all."""
+    """Ask for transactions, filtered by state, producer, duration and id."""
 
     state_filters: list[str] = field(Array(STRING))
     producer_id_filters: list[int] = field(Array(INT64))
@@ -17,7 +17,7 @@ class ListTransactionsRequest:
 
 @message
 class TransactionState:
-    """A transaction, or what became of the last one of its id."""
+    """The current or last transaction of an id."""
 
     transactional_id: str = field(STRING)
     producer_id: int = field(INT64)
@@ -26,7 +26,7 @@ class TransactionState:
 
 @message
 class ListTransactionsResponse:
-    """Answer with the transactions, and with the names of states that there are not."""
+    """Answer with the transactions, and the unknown states of the request."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16)

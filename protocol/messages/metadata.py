@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import BOOL, INT16, INT32, STRING, UUID, ZERO_U
 
 @message
 class MetadataRequestTopic:
-    """A topic asked for: by its name, or from version 12 by its id if the name is null."""
+    """A topic: by its name, or from version 12 by its id if the name is null."""
 
     topic_id: bytes = field(UUID, "10+", default=ZERO_UUID, ignorable=True)
     name: str | None = field(STRING, nullable="10+")
@@ -17,7 +17,7 @@ class MetadataRequestTopic:
 class MetadataRequest:
     """Ask for topics."""
 
-    # All topics: null, but in version 0, where null does not exist, an empty list.
+    # All topics: null; in version 0, which has no null, an empty list.
     topics: list[MetadataRequestTopic] | None = field(Array(MetadataRequestTopic), nullable="1+")
     allow_auto_topic_creation: bool = field(BOOL, "4+", default=True)
     include_cluster_authorized_operations: bool = field(BOOL, "8-10", default=False)
@@ -36,7 +36,7 @@ class MetadataResponseBroker:
 
 @message
 class MetadataResponsePartition:
-    """One partition and who holds it."""
+    """One partition and its replicas."""
 
     error_code: int = field(INT16)
     partition_index: int = field(INT32)
@@ -49,14 +49,14 @@ class MetadataResponsePartition:
 
 @message
 class MetadataResponseTopic:
-    """One topic; a topic that was not found has only the name or the id that it was asked by."""
+    """One topic; an unknown topic has only the name or the id of the request."""
 
     error_code: int = field(INT16)
     name: str | None = field(STRING, nullable="12+")
     topic_id: bytes = field(UUID, "10+", default=ZERO_UUID, ignorable=True)
     is_internal: bool = field(BOOL, "1+", default=False, ignorable=True)
     partitions: list[MetadataResponsePartition] = field(Array(MetadataResponsePartition))
-    # A bit an operation; the smallest integer says that they were not asked for.
+    # One bit per operation; the smallest integer if the request did not ask for them.
     topic_authorized_operations: int = field(INT32, "8+", default=-(1 << 31))
 
 

@@ -1,4 +1,4 @@
-"""OffsetCommit: store how far a group has come."""
+"""OffsetCommit: store the committed offsets of a group."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
 
 @message
 class OffsetCommitRequestPartition:
-    """How far one partition is read."""
+    """The committed offset of one partition."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -26,7 +26,7 @@ class OffsetCommitRequestTopic:
 
 @message
 class OffsetCommitRequest:
-    """Ask for offsets to be stored. retention_time_ms is -1 for what the broker says."""
+    """Ask for offsets to be stored. retention_time_ms -1 is the broker's default."""
 
     group_id: str = field(STRING)
     generation_id_or_member_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
@@ -38,7 +38,7 @@ class OffsetCommitRequest:
 
 @message
 class OffsetCommitResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -54,7 +54,7 @@ class OffsetCommitResponseTopic:
 
 @message
 class OffsetCommitResponse:
-    """Answer with a code a partition."""
+    """Answer with a code per partition."""
 
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(Array(OffsetCommitResponseTopic))

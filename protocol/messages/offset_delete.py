@@ -1,4 +1,4 @@
-"""OffsetDelete: forget how far a group has come in some partitions."""
+"""OffsetDelete: delete committed offsets of a group."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -22,7 +22,7 @@ class OffsetDeleteRequestTopic:
 
 @message
 class OffsetDeleteRequest:
-    """Ask for committed offsets to be removed."""
+    """Ask for committed offsets to be deleted."""
 
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(Array(OffsetDeleteRequestTopic))
@@ -30,7 +30,7 @@ class OffsetDeleteRequest:
 
 @message
 class OffsetDeleteResponsePartition:
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -46,7 +46,7 @@ class OffsetDeleteResponseTopic:
 
 @message
 class OffsetDeleteResponse:
-    """Answer with a code a partition, or one for the group."""
+    """Answer with a code per partition, or one for the group."""
 
     error_code: int = field(INT16)
     throttle_time_ms: int = field(INT32, default=0, ignorable=True)

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far a group has come."""
+"""OffsetFetch: read the committed offsets of groups."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -23,7 +23,7 @@ class OffsetFetchRequestTopics:
 
 @message
 class OffsetFetchRequestGroup:
-    """What to tell of one group."""
+    """A group, and its partitions to return."""
 
     group_id: str = field(STRING, "8+", default="")
     member_id: str | None = field(STRING, "9+", default=None, nullable="9+", ignorable=True)
@@ -35,7 +35,7 @@ class OffsetFetchRequestGroup:
 
 @message
 class OffsetFetchRequest:
-    """Ask for the offsets of a group, from version 8 of several; no topics for all of them."""
+    """Ask for the offsets of a group, from version 8 of several; null topics for all of them."""
 
     group_id: str = field(STRING, "0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field(
@@ -47,7 +47,7 @@ class OffsetFetchRequest:
 
 @message
 class OffsetFetchResponsePartition:
-    """What was committed of one partition."""
+    """The committed offset of one partition."""
 
     partition_index: int = field(INT32, "0-7", default=0)
     committed_offset: int = field(INT64, "0-7", default=0)
@@ -68,7 +68,7 @@ class OffsetFetchResponseTopic:
 
 @message
 class OffsetFetchResponsePartitions:
-    """What was committed of one partition."""
+    """The committed offset of one partition."""
 
     partition_index: int = field(INT32, "8+", default=0)
     committed_offset: int = field(INT64, "8+", default=0)
@@ -89,7 +89,7 @@ class OffsetFetchResponseTopics:
 
 @message
 class OffsetFetchResponseGroup:
-    """What one group has committed."""
+    """The committed offsets of one group."""
 
     group_id: str = field(STRING, "8+", default="")
     topics: list[OffsetFetchResponseTopics] = field(Array(OffsetFetchResponseTopics), "8+", default=[])
@@ -98,7 +98,7 @@ class OffsetFetchResponseGroup:
 
 @message
 class OffsetFetchResponse:
-    """Answer with an offset a partition, -1 where none was committed."""
+    """Answer with an offset per partition, -1 if none was committed."""
 
     throttle_time_ms: int = field(INT32, "3+", default=0, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field(Array(OffsetFetchResponseTopic), "0-7", default=[])

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends, by which a client finds that its log was cut (KIP-320)."""
+"""OffsetForLeaderEpoch: the end of a leader epoch, by which a client detects a truncated log (KIP-320)."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -10,7 +10,7 @@ class OffsetForLeaderPartition:
     """The epoch to look up in one partition."""
 
     partition: int = field(INT32)
-    # Fences a client whose metadata is old; -1 does not ask for that.
+    # Fences a client with old metadata; -1 for no check.
     current_leader_epoch: int = field(INT32, "2+", default=-1, ignorable=True)
     leader_epoch: int = field(INT32)
 
@@ -27,14 +27,14 @@ class OffsetForLeaderTopic:
 class OffsetForLeaderEpochRequest:
     """Ask where epochs end."""
 
-    # A version that lacks it is read as -2, a reader that may look past the high watermark.
+    # In versions without it the default is -2, a reader that may read past the high watermark.
     replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
 
 
 @message
 class EpochEndOffset:
-    """The largest epoch not above the one asked for, and the offset after its last record."""
+    """The largest epoch up to the requested one, and the offset after its last record."""
 
     error_code: int = field(INT16)
     partition: int = field(INT32)

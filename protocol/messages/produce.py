@@ -7,7 +7,7 @@ from tidelog.protocol.wire.types import INT16, INT32, INT64, RECORDS, STRING, UU
 
 @message
 class PartitionProduceData:
-    """The batches for one partition, as they came: a view of the frame."""
+    """The batches for one partition: a view of the frame."""
 
     index: int = field(INT32)
     records: memoryview | None = field(RECORDS, nullable="0+")
@@ -24,10 +24,10 @@ class TopicProduceData:
 
 @message
 class ProduceRequest:
-    """Ask for batches to be appended. timeout_ms is not looked at: how long to wait is up to the client."""
+    """Ask for batches to be appended. timeout_ms is ignored: the client decides how long to wait."""
 
     transactional_id: str | None = field(STRING, "3+", default=None, nullable="3+")
-    # 0 wants no response at all, 1 one after the write, -1 one when every replica has it.
+    # 0 for no response, 1 for one after the write, -1 for one when every replica has the records.
     acks: int = field(INT16)
     timeout_ms: int = field(INT32)
     topic_data: list[TopicProduceData] = field(Array(TopicProduceData))
@@ -35,7 +35,7 @@ class ProduceRequest:
 
 @message
 class BatchIndexAndErrorMessage:
-    """A record for which its batch was refused (KIP-467)."""
+    """A record that made the broker reject its batch (KIP-467)."""
 
     batch_index: int = field(INT32, "8+")
     batch_index_error_message: str | None = field(STRING, "8+", default=None, nullable="8+")
@@ -43,7 +43,7 @@ class BatchIndexAndErrorMessage:
 
 @message
 class LeaderIdAndEpoch:
-    """Who leads the partition now (KIP-951)."""
+    """The current leader of the partition (KIP-951)."""
 
     leader_id: int = field(INT32, "10+", default=-1)
     leader_epoch: int = field(INT32, "10+", default=-1)
@@ -51,12 +51,12 @@ class LeaderIdAndEpoch:
 
 @message
 class PartitionProduceResponse:
-    """What became of the batches of one partition."""
+    """The result for one partition."""
 
     index: int = field(INT32)
     error_code: int = field(INT16)
     base_offset: int = field(INT64)
-    # -1 where records keep the time that their producer gave them.
+    # -1 if records keep their producer's timestamps.
     log_append_time_ms: int = field(INT64, "2+", default=-1, ignorable=True)
     log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
     record_errors: list[BatchIndexAndErrorMessage] = field(
@@ -79,7 +79,7 @@ class TopicProduceResponse:
 
 @message
 class NodeEndpoint:
-    """Where a leader named in the answer listens (KIP-951)."""
+    """The address of a leader in the answer (KIP-951)."""
 
     node_id: int = field(INT32, "10+")
     host: str = field(STRING, "10+")
@@ -89,7 +89,7 @@ class NodeEndpoint:
 
 @message
 class ProduceResponse:
-    """Answer with one result a partition."""
+    """Answer with one result per partition."""
 
     responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)

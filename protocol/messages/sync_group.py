@@ -1,4 +1,4 @@
-"""SyncGroup: hand in the assignment, as the leader, and get one's own."""
+"""SyncGroup: send the assignment, as the leader, and get the member's own."""
 
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import field, message
@@ -15,7 +15,7 @@ class SyncGroupRequestAssignment:
 
 @message
 class SyncGroupRequest:
-    """Hand in assignments, of all members or none, and wait for one's own."""
+    """Send the assignments of all members, or none, and wait for the member's own."""
 
     group_id: str = field(STRING)
     generation_id: int = field(INT32)

@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""The 61-byte header of a batch (format v2): read it, check its checksum, give it its place in a log.
+"""The 61-byte header of a batch (format v2): read it, verify the checksum, and set its offset and leader epoch.
 
-Owns the header's layout, declared once in `HEADER`. Refuses to know what a record is. Invariant: what the log
-assigns (`set_base`) lies outside the checksum, so a batch is stored with every byte that its producer signed.
+The checksum does not cover the fields that the log sets (`set_base`), so it stays that of the producer.
 """
 
 import struct
@@ -14,7 +13,7 @@ from tidelog.protocol.records.errors import CorruptBatch
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
-# base_offset and batch_length: what a reader needs to step over an entry of any format.
+# base_offset and batch_length: enough to skip an entry of any format.
 PREFIX_BYTES: Final = 12
 MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
@@ -24,7 +23,7 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-# KIP-534: base_timestamp then holds the time at which a compacted batch's tombstones may go.
+# KIP-534: base_timestamp is then the time from which compaction may remove the batch's tombstones.
 DELETE_HORIZON: Final = 0x40
 
 LENGTH_POSITION: Final = 8
@@ -48,7 +47,7 @@ _new = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The header as it stands in the bytes; nothing in it is checked but that it is all there."""
+    """The header of a batch; only its length was checked."""
 
     base_offset: int
     batch_length: int
@@ -66,17 +65,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, offset and length included."""
+        """The size of the whole batch, with offset and length."""
         return PREFIX_BYTES + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record that the batch had when it was written."""
+        """The offset of the last record at the time of writing; compaction may have removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> int:
-        """The number of the compression codec, 0 where there is none."""
+        """The number of the compression codec, 0 for none."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -91,17 +90,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a transaction's marker and no user data."""
+        """Whether the batch is the marker of a transaction, without user data."""
         return self.attributes & CONTROL != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether base_timestamp is the time at which tombstones may go."""
+        """Whether base_timestamp is the time from which tombstones may be removed."""
         return self.attributes & DELETE_HORIZON != 0
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at position; CorruptBatch where fewer than HEADER_BYTES are left."""
+    """Read the header of the batch at position; CorruptBatch if fewer than HEADER_BYTES are left."""
     try:
         header: BatchHeader = _new(BatchHeader, _unpack_header(buffer, position))
     except struct.error:
@@ -113,19 +112,19 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def checksum(buffer: Buffer, position: int, header: BatchHeader) -> int:
-    """Compute the CRC-32C of the batch at position as its bytes stand now."""
+    """Compute the CRC-32C of the batch at position."""
     return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes])
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Tell whether the batch at position is whole and its bytes match its checksum."""
+    """Return whether the batch at position is whole and matches its checksum."""
     if header.batch_length < HEADER_BYTES - PREFIX_BYTES or position + header.size_bytes > len(buffer):
         return False
     return checksum(buffer, position, header) == header.crc
 
 
 def set_base(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at position its offset and leader epoch, in place; the checksum does not cover them."""
+    """Set the offset and leader epoch of the batch at position, in place; the checksum does not cover them."""
     _pack_base_offset(buffer, position, base_offset)
     _pack_leader_epoch(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -133,7 +132,7 @@ def set_base(buffer: bytearray | memoryview, position: int, base_offset: int, le
 def set_timestamps(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, attributes: int, max_timestamp: int
 ) -> BatchHeader:
-    """Rewrite attributes and max_timestamp of the batch at position in place, and sign it anew."""
+    """Set attributes and max_timestamp of the batch at position, in place, and update its checksum."""
     _pack_attributes(buffer, position + ATTRIBUTES_POSITION, attributes)
     _pack_max_timestamp(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
     crc = checksum(buffer, position, header)

@@ -1,7 +1,7 @@
-"""How the loops over records reach into buffers, where they are interpreted; `buffers.pxd` has the same in C.
+"""Access to buffers for the interpreted loops over records; `buffers.pxd` is the same in C.
 
-A view that was taken by `view_of` must be kept as long as what the other functions return is used. `acquire` makes no
-view, which a search in a few bytes would feel; what it returns is good until `release`.
+Keep a view from `view_of` as long as the results of the other functions are used. `acquire` makes no view, which is
+faster for a search in a few bytes; its result is valid until `release`.
 """
 
 from array import array

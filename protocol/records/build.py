@@ -1,8 +1,7 @@
-"""Make a batch from records and get the records back: for tests, tools and the broker's own topics.
+"""Makes a batch from records, and reads the records of a batch: for clients, tools, tests and the broker's own topics.
 
-Owns the writing of the record format; reading goes through the kernel. Not for the produce or fetch path, which
-never take a batch apart, but for what comes to them in an older format. Invariant: `read_records(build_batch(records))`
-gives the records back.
+Produce and fetch never take a batch apart, except to convert older formats. `read_records(build_batch(records))`
+returns the same records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,14 +1,11 @@
-"""Where the parts of many records lie, for those who want to look at them all: filled by a scan.
-
-Owns the room for them. Refuses to know what a record is. Invariant: the views are of the block, which stays in place.
-"""
+"""The positions of the parts of many records, filled by a scan."""
 
 
 class Columns:
-    """Where the parts of each record lie, as columns of int64 that are reused from one batch to the next.
+    """The positions of the parts of records, as columns of int64, which are reused for many batches.
 
-    Each column is a view of one block: slice it, or hand it to numpy, without a copy. A scan that needs more
-    room calls `grow`, which replaces the views; `count` says how many rows the last scan filled.
+    Each column is a view of one block, so slices and numpy arrays of it need no copy. A scan that needs more room calls
+    `grow`, which replaces the views. `count` is the number of rows of the last scan.
     """
 
     __slots__ = (
@@ -27,13 +24,13 @@ class Columns:
     )
 
     def __init__(self, capacity: int = 0) -> None:
-        """Make room for capacity records."""
+        """Allocate columns for capacity records."""
         self.count = 0
         self.capacity = 0
         self.grow(capacity)
 
     def grow(self, capacity: int) -> None:
-        """Make room for at least capacity records; what the columns hold is lost."""
+        """Allocate columns for at least capacity records; their contents are lost."""
         capacity = max(capacity, 2 * self.capacity)
         self.capacity = capacity
         self.count = 0
@@ -49,7 +46,7 @@ class Columns:
         self.headers_count = view[8 * capacity :]
 
     def check(self, marks: int | None = None) -> None:
-        """Raise ValueError where rows that are filled have no room, or more of them are than there are marks."""
+        """Raise ValueError if count is larger than the block, or than the number of marks."""
         if self.block.format != "q" or not 0 <= self.count <= self.capacity <= len(self.block) // 9:
             raise ValueError(f"{self.count} rows of {self.capacity} in a block of {len(self.block)}")
         if marks is not None and marks < self.count:

@@ -1,8 +1,7 @@
-"""The four codecs, each read with a bound on what comes out of it.
+"""The four codecs, with a bound on the decompressed size.
 
-Owns codec numbers and framings. Knows nothing of batches. Invariant: `decompress` takes about twice limit_bytes of
-memory at most, whatever the input promises (P26), and takes one whole stream with nothing after it. Libraries are
-imported on first use: a broker that never meets a codec does not pay for it at start-up.
+`decompress` uses at most about twice limit_bytes of memory, whatever the input claims (P26), and accepts exactly one
+stream. Libraries are imported on first use.
 """
 
 import threading
@@ -29,15 +28,15 @@ _of_thread = threading.local()
 
 # zlib's number for its largest window within a gzip wrapper.
 _GZIP_WBITS: Final = 31
-# What a streaming decoder is asked for first; then twice as much each time.
+# The first chunk of a streaming decoder; each following one is twice as large.
 _CHUNK_BYTES: Final = 128 << 10
-# What a decoder is given at once of a stream.
+# The input of a decoder at a time.
 _SLICE_BYTES: Final = 32 << 10
-# The window of zstd's highest level, and what Java's decoder takes. It is address space until a frame fills it.
+# The window of zstd's highest level, which Java's decoder accepts. It takes no memory until a frame fills it.
 _ZSTD_WINDOW_BYTES: Final = 128 << 20
-# Levels up to 15 have no larger one. Making a decoder and its window anew takes a tenth of what decompressing does.
+# The largest window up to level 15. Making a decoder with its window takes a tenth of the time of decompressing.
 _ZSTD_KEPT_WINDOW_BYTES: Final = 4 << 20
-# RFC 8878: no block gives more than this, one of the kind "RLE" takes one byte.
+# RFC 8878: no block is larger when decompressed; a block of type RLE has one byte.
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_RLE_BLOCK: Final = 1
 # snappy-java's framing: magic, version 1, compatible from 1, then blocks, each after its int32 length.
@@ -47,9 +46,9 @@ _XERIAL_BLOCK_BYTES: Final = 32 << 10
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """Compress data as Kafka's clients do; UnsupportedCodec where there is no such codec.
+    """Compress data as Kafka's clients do; UnsupportedCodec for an unknown codec.
 
-    level is what the codec's library makes of it, None its default; snappy has none.
+    level is that of the codec's library, None for its default; snappy has none.
     """
     if codec == NONE:
         return data
@@ -60,7 +59,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == LZ4:
         import lz4.frame  # type: ignore[import-untyped]
 
-        # Java's reader refuses blocks that depend on one another.
+        # Java's reader rejects linked blocks.
         return bytes(lz4.frame.compress(data, compression_level=level or 0, block_linked=False))
     if codec == ZSTD:
         import zstandard
@@ -70,7 +69,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """Decompress one payload; BatchTooLarge above limit_bytes, CorruptBatch where it is none of that codec."""
+    """Decompress one payload; BatchTooLarge above limit_bytes, CorruptBatch if it is damaged."""
     if codec == NONE:
         return data
     if codec in (GZIP, LZ4):
@@ -83,10 +82,10 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def stream(codec: int, pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[Buffer]:
-    """Decompress one payload that comes in pieces, a little at a time; errors as those of `decompress`, at the end too.
+    """Decompress one payload from pieces, and yield it in pieces; errors as in `decompress`, also at the end.
 
-    Of zstd, which no reader of older formats takes, there is no stream. A snappy block, as large as the payload where
-    librdkafka wrote it, is decompressed whole; of the others 128 KiB at a time.
+    zstd is not supported here, as no reader of older formats knows it. A snappy block is decompressed whole, and may be
+    the whole payload if librdkafka wrote it; the others 128 KiB at a time.
     """
     if codec == NONE:
         yield from pieces
@@ -108,7 +107,7 @@ def _bounded(codec: int, pieces: Iterable[bytes], limit_bytes: int) -> Iterator[
 
 
 def gathered(pieces: Iterable[Buffer], size_bytes: int) -> Iterator[bytes]:
-    """Cut a stream anew, into pieces of one size and what is left."""
+    """Regroup a stream into pieces of one size, and the rest."""
     held = bytearray()
     for piece in pieces:
         view = memoryview(piece)
@@ -124,7 +123,7 @@ def gathered(pieces: Iterable[Buffer], size_bytes: int) -> Iterator[bytes]:
 
 
 def _slices(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Cut pieces so small that a decoder may copy what is left of one again and again."""
+    """Cut pieces into small slices, as a decoder copies the rest of its input on each call."""
     for piece in pieces:
         view = memoryview(piece)
         for at in range(0, len(view), _SLICE_BYTES):
@@ -132,7 +131,7 @@ def _slices(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
 
 
 def _stream_frame(codec: int, pieces: Iterable[Buffer], chunk_bytes: int) -> Iterator[bytes]:
-    """Decompress one frame of gzip or lz4 and nothing after it, chunk_bytes at a time at most."""
+    """Decompress exactly one frame of gzip or lz4, at most chunk_bytes at a time."""
     decoder: Any
     if codec == GZIP:
         decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
@@ -147,7 +146,7 @@ def _stream_frame(codec: int, pieces: Iterable[Buffer], chunk_bytes: int) -> Ite
             out = decoder.decompress(piece, chunk_bytes)
             while out:
                 yield out
-                # There may be more of it within the decoder, even where no input is left.
+                # The decoder may have more output even without input.
                 rest = decoder.unconsumed_tail if codec == GZIP else b""
                 out = b"" if decoder.eof else decoder.decompress(rest, chunk_bytes)
     except (zlib.error, RuntimeError) as error:
@@ -159,19 +158,19 @@ def _stream_frame(codec: int, pieces: Iterable[Buffer], chunk_bytes: int) -> Ite
 
 
 def _decompress_frame(codec: int, data: Buffer, limit_bytes: int) -> bytes:
-    # The decoder of lz4 allocates what it is asked for, so ask for what such an input usually gives.
+    # The decoder of lz4 allocates the size that it is asked for, so ask for a usual one.
     chunk_bytes = min(limit_bytes + 1, max(_CHUNK_BYTES, 4 * len(data)))
     return _joined(_bounded(codec, _stream_frame(codec, (data,), chunk_bytes), limit_bytes))
 
 
 def _joined(pieces: Iterable[bytes]) -> bytes:
-    """Return pieces as one; a single one as it is."""
+    """Join pieces; a single one is not copied."""
     parts = list(pieces)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
-    """Frame raw snappy blocks as snappy-java does, which every client reads."""
+    """Frame raw snappy blocks like snappy-java, which every client can read."""
     import snappy  # type: ignore[import-untyped]
 
     parts = [_XERIAL_HEADER]
@@ -184,7 +183,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _stream_snappy(pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[bytes]:
     """Decompress snappy-java's blocks, or one raw block as librdkafka sends it.
 
-    The decoder allocates the size that a block promises, so that is looked at before.
+    The decoder allocates the size in a block's header, so that is checked first.
     """
     import snappy
 
@@ -199,7 +198,7 @@ def _stream_snappy(pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[bytes
         if size > left:
             raise _too_large(SNAPPY, limit_bytes)
         if size == 0:
-            # Nobody writes them, and a megabyte of them would take a second to read.
+            # No client writes them, and a megabyte of them would take a second to read.
             raise _corrupt(SNAPPY, "a block is empty")
         try:
             yield snappy.uncompress(block)
@@ -228,7 +227,7 @@ def _snappy_blocks(slices: Iterable[memoryview]) -> Iterator[bytes]:
 
 
 def _zstd_decoder(window_bytes: int) -> "ZstdDecompressor":
-    """Return a decoder: as a rule the thread's own, which has its window already; a huge window is not kept."""
+    """Return a decoder: usually the thread's own, with its window; a very large window is not kept."""
     import zstandard
 
     if window_bytes > _ZSTD_KEPT_WINDOW_BYTES:
@@ -247,7 +246,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
         header_bytes = zstandard.frame_header_size(data)
     except zstandard.ZstdError as error:
         raise _corrupt(ZSTD, str(error)) from error
-    # The decoder allocates the size that the header promises; where it promises none, that of the blocks at most.
+    # The decoder allocates the size in the header; without one, at most that of the blocks.
     size = _most_of_zstd_blocks(data, header_bytes, 4 if frame.has_checksum else 0)
     if frame.content_size != zstandard.CONTENTSIZE_UNKNOWN:
         size = frame.content_size
@@ -263,9 +262,9 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _most_of_zstd_blocks(data: Buffer, at: int, checksum_bytes: int) -> int:
-    """Walk a frame's block headers to its end, which must be data's; the most bytes that its blocks can give.
+    """Walk a frame's block headers to its end, which must be that of data; return the largest possible size.
 
-    zstandard's one-shot decoder does not notice bytes after a frame of unknown size, and a reader chokes on them.
+    zstandard's one-shot decoder does not notice bytes after a frame of unknown size, which readers fail on.
     """
     size = len(data)
     most = 0
@@ -283,7 +282,7 @@ def _most_of_zstd_blocks(data: Buffer, at: int, checksum_bytes: int) -> int:
 
 
 def _gives_more(decoder: "ZstdDecompressor", data: Buffer, limit_bytes: int) -> bool:
-    """Decompress again, a chunk at a time, to tell a frame that is too large from one that is damaged."""
+    """Decompress again in chunks, to distinguish a frame that is too large from a damaged one."""
     import zstandard
 
     total = 0

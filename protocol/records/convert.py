@@ -1,8 +1,8 @@
-"""Stored entries in the format that a reader of an older version takes (Fetch v0 to v3).
+"""Converts stored entries to the format of an older reader (Fetch v0 to v3).
 
-Owns what becomes of a record between formats: headers, producers and markers are left out going down, times where v0
-has none. Refuses to know requests and logs. Invariant: what a reader can take already passes byte for byte, offsets
-never change, and of an entry that is converted a piece at a time is in memory, of some hundred kilobytes or one record.
+Headers, producers and markers are left out, and in v0 timestamps too. Entries that the reader knows pass byte for byte,
+and offsets never change. An entry is converted in pieces, so that only some hundred kilobytes, or one record, are in
+memory.
 """
 
 import struct

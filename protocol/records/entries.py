@@ -1,7 +1,6 @@
-"""Entries of a log, whatever format they are in: what the header of a batch says, said of older messages as well.
+"""Entries of a log in any format, described by a `BatchHeader`.
 
-Owns the choice of format by the magic byte. Refuses to know what is done with an entry. Invariant: a message of v0 or
-v1, or the wrapper of some, looks like a batch without a producer, whose last offset is the one it bears.
+A message of v0 or v1, or a wrapper, looks like a batch without a producer, whose last offset is the message's offset.
 """
 
 import struct
@@ -11,11 +10,11 @@ from tidelog.protocol.records import batch, legacy, message_set
 from tidelog.protocol.records.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.errors import CorruptBatch, RecordsError
 
-# The shortest entry there is; its format and its size are in it.
+# The size of the shortest entry, which is enough to read format and size.
 BYTES_MIN: Final = batch.PREFIX_BYTES + legacy.LENGTH_MIN
-# What is needed of an entry, where it is as long, to `peek` at it.
+# `peek` needs this much of a longer entry.
 HEAD_BYTES: Final = batch.HEADER_BYTES
-# How many records a wrapper holds that was not opened.
+# The record count of a wrapper that was not decompressed.
 UNKNOWN: Final = -1
 
 _unpack_message = struct.Struct(">qiIbb").unpack_from
@@ -23,9 +22,9 @@ _unpack_timestamp = struct.Struct(">q").unpack_from
 
 
 def peek(data: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the entry at position; of a wrapper neither the first offset nor the record count is known.
+    """Read the header of the entry at position; CorruptBatch if the start of the entry is cut off.
 
-    It then has the last offset as its first, and UNKNOWN records. CorruptBatch where its beginning is not all there.
+    The header of a wrapper has its last offset as its first, and UNKNOWN records.
     """
     if len(data) - position < BYTES_MIN:
         raise CorruptBatch(
@@ -41,9 +40,9 @@ def peek(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read(data: Buffer, position: int, limit_bytes: int) -> BatchHeader:
-    """Do as `peek` does with an entry that is wholly there, and open a wrapper for what it says of its records.
+    """Read the header of a whole entry; a wrapper is decompressed for its first offset and its record count.
 
-    One that cannot be opened, or gives more than limit_bytes, counts as one record.
+    A wrapper that is damaged, or larger than limit_bytes, counts as one record.
     """
     header = peek(data, position)
     if header.record_count != UNKNOWN:
@@ -55,7 +54,7 @@ def read(data: Buffer, position: int, limit_bytes: int) -> BatchHeader:
         base_offset = message_set.base_of(payload, wrapper) + inner[0]
     except RecordsError:
         return header._replace(record_count=1)
-    # A wrapper's own offset is the last one, but for those that librdkafka left at 0.
+    # A wrapper's own offset is the last one, unless librdkafka left it at 0.
     last_offset = max(header.base_offset, base_offset + inner[-1] - inner[0])
     return header._replace(
         base_offset=base_offset, last_offset_delta=last_offset - base_offset, record_count=len(inner)
@@ -63,7 +62,7 @@ def read(data: Buffer, position: int, limit_bytes: int) -> BatchHeader:
 
 
 def check_crc(data: Buffer, position: int, header: BatchHeader) -> bool:
-    """Tell whether the entry at position is whole and matches its checksum."""
+    """Return whether the entry at position is whole and matches its checksum."""
     if header.magic not in legacy.MAGICS:
         return batch.check_crc(data, position, header)
     if header.batch_length < legacy.LENGTHS_MIN[header.magic] or position + header.size_bytes > len(data):

@@ -1,7 +1,4 @@
-"""What can be wrong with a batch, each kind under the error code that a client sees for it.
-
-Knows nothing of requests: whoever answers one reads `code` off the exception.
-"""
+"""The errors of batches and records; `code` is the error code for the client."""
 
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
@@ -10,16 +7,16 @@ from tidelog.protocol.error_codes import ErrorCode
 
 
 class RecordFault(NamedTuple):
-    """What is wrong with one record, which is named by its place in its batch, from 0."""
+    """The error of one record, by its index in the batch."""
 
     record: int
     message: str
 
 
 class RecordsError(Exception):
-    """A batch that cannot be stored or read; the message says what is wrong and where.
+    """A batch cannot be stored or read; the message says what is wrong and where.
 
-    `faults` names the records that are to blame (KIP-467), the first FAULTS_MAX of them; none where it is the batch.
+    `faults` has the invalid records (KIP-467), at most FAULTS_MAX; it is empty if the batch itself is invalid.
     """
 
     code: ClassVar[ErrorCode]
@@ -31,57 +28,57 @@ class RecordsError(Exception):
 
 
 class CorruptBatch(RecordsError):
-    """Bytes that are not what their writer meant: a checksum, a cut, a payload that does not decompress."""
+    """Damaged bytes: a wrong checksum, a cut, a payload that does not decompress."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class InvalidRecord(RecordsError):
-    """Whole bytes that break a rule: counts, offsets, kinds of batch that a producer may not send."""
+    """Intact bytes that break a rule: counts, offsets, kinds of batches that a producer may not send."""
 
     code = ErrorCode.INVALID_RECORD
 
 
 class InvalidTimestamp(RecordsError):
-    """A time of the wrong kind, beyond what an int64 holds, or too far from now."""
+    """A timestamp of the wrong type, outside int64, or too far from now."""
 
     code = ErrorCode.INVALID_TIMESTAMP
 
 
 class InvalidTxnState(RecordsError):
-    """A transactional batch where no transaction is open."""
+    """A transactional batch without an open transaction."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class UnsupportedFormat(RecordsError):
-    """A batch that the format of its topic has no room for: one of a transaction, where it is older than that."""
+    """A batch that the topic's format cannot express: a transactional one in an older format."""
 
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class UnsupportedCodec(RecordsError):
-    """A compression codec that does not exist, or not in that format."""
+    """A codec that does not exist, or not in this format."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class BatchTooLarge(RecordsError):
-    """A batch above the size that its topic takes, as sent or decompressed."""
+    """A batch larger than its topic allows, as sent or decompressed."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordListTooLarge(RecordsError):
-    """More messages of an older format at once than a segment takes."""
+    """More messages of an older format in one set than are accepted."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class RecordError(ValueError):
-    """Bytes that are not the records or batches they should be; says which, where and why.
+    """Bytes are not valid records or batches; the message says which, where and why.
 
-    `record` is the number of the record that is wrong, from 0; -1 where it is not one of them.
+    `record` is the index of the invalid record; -1 if it is not a record.
     """
 
     def __init__(self, message: str, record: int = -1) -> None:

@@ -1,14 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""The copying of the records of a batch that stay when others go; runs with or without a compiler.
+"""Copies the records of a batch that compaction keeps; compiled if there is a compiler.
 
-Owns that copying, and what a record looks like when its timestamp is counted from another one. Refuses to know who
-chose: it is told which stay, and where they lie by the columns of a scan. Invariant: whatever columns and bytes say,
-nothing outside the buffers is read or written and every step moves on; compiled or interpreted, answers and errors are
-the same.
+The caller marks the records to keep; the columns of a scan have their positions. Timestamp deltas can be shifted to
+another base timestamp. Whatever columns and bytes are, nothing outside the buffers is read or written, and every step
+moves forward. Compiled or interpreted, results and errors are the same.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone.
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker.
 """
 
 from typing import Final, NamedTuple
@@ -33,7 +32,7 @@ COMPILED: Final[bool] = bool(cython.compiled)
 # By how much a record can grow when its timestamp delta becomes another: nine bytes of that, and one of its length.
 GROWTH_BYTES: Final = 10
 
-# Below this a walk is over before another thread could have used the lock.
+# A shorter walk ends before another thread could use the lock.
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
 _LONGEST_RECORD = cython.declare(cython.longlong, (1 << 31) - 1)

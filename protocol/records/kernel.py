@@ -1,13 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""The walk over the records of a batch, which is too hot for an interpreter; runs with or without a compiler.
+"""The walk over the records of a batch: the loop with one step per record; compiled if there is a compiler.
 
-Owns the one loop that takes one step a record. Knows bytes only: no codec, no checksum, no file. Invariant: whatever
-the bytes say, nothing outside [position, end) is read and every step moves on; compiled or interpreted, answers and
-errors are the same.
+It reads uncompressed records. Whatever the bytes are, nothing outside [position, end) is read, and every step moves
+forward. Compiled or interpreted, results and errors are the same.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone. No sum here may leave an int64: those that hostile bytes could push over it are left to the caller, in
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker. No sum here may leave an int64: those that hostile bytes could push over it are left to the caller, in
 Python's integers.
 """
 
@@ -33,7 +32,7 @@ COMPILED: Final[bool] = bool(cython.compiled)
 
 # No delta is larger, and no offset delta as large: as the least that is sought it stands for none.
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
-# Below this a walk is over before another thread could have used the lock.
+# A shorter walk ends before another thread could use the lock.
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 # The shortest record: length, attributes, two deltas, no key, no value, no headers, a byte each.
 _SHORTEST_RECORD = cython.declare(cython.Py_ssize_t, 7)

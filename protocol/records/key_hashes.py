@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""The hashes of the keys of a batch: of all of them, or a sample of the keys; runs with or without a compiler.
+"""Hashes the keys of a batch, all or a sample of them; compiled if there is a compiler.
 
-Owns the walk over a batch's keys and the hash, SipHash-2-4-128 (Aumasson and Bernstein, 2012): without the secret
-nobody can make two keys that have one hash, nor many that begin alike. Knows bytes only. Invariant: whatever columns
-and bytes say, nothing outside the buffers is read or written; compiled or interpreted, answers and errors are the same.
+The hash is SipHash-2-4-128 (Aumasson and Bernstein, 2012). Without the secret, nobody can make two keys with the same
+hash, or many whose hashes start with the same bits. Whatever columns and bytes are, nothing outside the buffers is read
+or written. Compiled or interpreted, results and errors are the same.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone.
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker.
 """
 
 from array import array
@@ -34,7 +34,7 @@ SECRET_BYTES: Final = 16
 # The two halves of a hash, each an unsigned 64-bit integer in the machine's byte order.
 HASH_BYTES: Final = 16
 
-# Below this a walk is over before another thread could have used the lock.
+# A shorter walk ends before another thread could use the lock.
 _UNLOCK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 

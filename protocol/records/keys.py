@@ -1,20 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""The map of log compaction, from keys to their latest offsets; runs with or without a compiler.
+"""The map of log compaction, from keys to their latest offsets; compiled if there is a compiler.
 
-Owns the loops that put a batch's records into the map and that ask it which of them stay. Knows bytes only: no file, no
-clock, no batch header; what it knows of records are the columns of a scan. Invariant: whatever columns and bytes say,
-nothing outside the buffers is read or written and every step moves on; compiled or interpreted, answers and errors are
-the same.
+`note` puts the records of a batch into the map, and `choose` marks the records that stay. The positions of keys are in
+the columns of a scan. Whatever columns and bytes are, nothing outside the buffers is read or written, and every step
+moves forward. Compiled or interpreted, results and errors are the same.
 
-The map lies in memory that the caller provides, entry after entry: the two halves of a hash of a key and the key's
-latest offset plus one, 0 where the entry is free, each an unsigned 64-bit integer in the machine's byte order. Memory
-that is all zeros is an empty map. An entry lies at the place that the first half of its hash says, or after it, round
-the end, with no free one between. A key is known by all 128 bits of its hash (`key_hashes`): without the secret nobody
-can make two keys of one hash, or many that want one place. Each map needs a new secret.
+The map is in memory of the caller. An entry has the two halves of a key's hash, and the key's latest offset plus one, 0
+for a free entry; each is an unsigned 64-bit integer in the machine's byte order. Zeroed memory is an empty map. The
+first half of the hash gives the place of an entry; if that is taken, it is at the next free one, and the table wraps
+around. A key is known by all 128 bits of its hash (`key_hashes`): without the secret, nobody can make two keys with the
+same hash, or many for the same place. Each map needs a new secret.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone.
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker.
 """
 
 from typing import Final, NamedTuple
@@ -45,7 +44,7 @@ ALL_BITS: Final = (1 << 64) - 1
 
 # of an entry, 8 bytes each
 _WORDS = cython.declare(cython.Py_ssize_t, ENTRY_BYTES // 8)
-# Below this a walk is over before another thread could have used the lock.
+# A shorter walk ends before another thread could use the lock.
 _UNLOCK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
 # So many records ahead the memory of the map is fetched: thrice as fast as waiting for one place after another.
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)

@@ -1,8 +1,7 @@
-"""One message of the older formats, v0 and v1: its layout, read with every length checked, and written.
+"""A message of the older formats v0 and v1: read and write it.
 
-Owns the bytes of an entry, be it one record or the wrapper of a compressed payload. Refuses to know what a payload
-holds, and which entries may follow one another. Invariant: what `read_entry` returns lies within [position, end), and
-its key and value fill it to the last byte; `encode` writes what `read_entry` reads.
+An entry is a record, or the wrapper of a compressed payload. `read_entry` checks every length: the entry is within
+[position, end), and its key and value fill it. `encode` writes what `read_entry` reads.
 """
 
 import struct
@@ -21,14 +20,14 @@ from tidelog.protocol.records.batch import (
 from tidelog.protocol.records.errors import CorruptBatch, InvalidRecord
 
 MAGICS: Final = (0, 1)
-# Offset and length as a batch has them, CRC-32, magic; then attributes and, in v1, the timestamp, then key and value.
+# Offset and length as in a batch, CRC-32, magic; then attributes, in v1 the timestamp, then key and value.
 HEAD_BYTES: Final = MAGIC_POSITION + 1
 OFFSET_BYTES: Final = 8
 ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
-# The least that the length may be: checksum, magic, attributes, no key and no value.
+# The least value of the length: checksum, magic, attributes, no key and no value.
 LENGTH_MIN: Final = 14
-# The same of each format: v1 has a timestamp more.
+# The same for each format: v1 also has a timestamp.
 LENGTHS_MIN: Final = (LENGTH_MIN, LENGTH_MIN + 8)
 
 _BEGINNING: Final = struct.Struct(">qiIbb")
@@ -36,7 +35,7 @@ _TIMESTAMP: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _OFFSET: Final = struct.Struct(">q")
-# What the checksum covers before the key: magic, attributes, timestamp in v1, the key's length.
+# The checksum covers, before the key: magic, attributes, timestamp in v1, the key's length.
 _pack_v0 = struct.Struct(">bbi").pack
 _pack_v1 = struct.Struct(">bbqi").pack
 _pack_length = _LENGTH.pack
@@ -48,7 +47,7 @@ _new = tuple.__new__
 
 
 class Entry(NamedTuple):
-    """A whole entry: its fields, and where key and value lie; a length of -1 is null. v0 has timestamp -1."""
+    """An entry: its fields, and the positions of key and value; a length of -1 is null. In v0 the timestamp is -1."""
 
     position: int
     offset: int
@@ -64,22 +63,22 @@ class Entry(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole entry, offset and length included."""
+        """The size of the whole entry, with offset and length."""
         return PREFIX_BYTES + self.length
 
     @property
     def codec(self) -> int:
-        """The number of the codec of a wrapper's payload; 0 where the entry is a record."""
+        """The codec of a wrapper's payload; 0 if the entry is a record."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the timestamp is that of the append; of a wrapper, for all that is in it."""
+        """Whether the timestamp is the append time; in a wrapper, that of all its records."""
         return self.magic > 0 and self.attributes & LOG_APPEND_TIME != 0
 
 
 def read_entry(data: Buffer, position: int, end: int) -> Entry:
-    """Read the entry at position, of data up to end; CorruptBatch where a length is wrong."""
+    """Read the entry at position, with data up to end; CorruptBatch if a length is wrong."""
     if end - position < PREFIX_BYTES + LENGTH_MIN:
         raise _wrong(
             position, f"{end - position} bytes are left, the shortest takes {PREFIX_BYTES + LENGTH_MIN}"
@@ -122,22 +121,22 @@ def read_entry(data: Buffer, position: int, end: int) -> Entry:
 
 
 def key_of(data: Buffer, entry: Entry) -> bytes | None:
-    """Return the key of an entry of data."""
+    """Return the key of an entry."""
     if entry.key_length < 0:
         return None
     return bytes(data[entry.key_position : entry.key_position + entry.key_length])
 
 
 def value_of(data: Buffer, entry: Entry) -> bytes | None:
-    """Return the value of an entry of data; a wrapper's is its payload."""
+    """Return the value of an entry; a wrapper's is its payload."""
     if entry.value_length < 0:
         return None
     return bytes(data[entry.value_position : entry.value_position + entry.value_length])
 
 
 def check_crc(data: Buffer, position: int, head: Entry | BatchHeader) -> bool:
-    """Tell whether the entry at position, which must be wholly there, matches its checksum."""
-    # All that follows the checksum.
+    """Return whether the entry at position, which must be whole, matches its checksum."""
+    # Everything after the checksum.
     start = position + MAGIC_POSITION
     return zlib.crc32(memoryview(data)[start : position + head.size_bytes]) == head.crc
 
@@ -145,7 +144,7 @@ def check_crc(data: Buffer, position: int, head: Entry | BatchHeader) -> bool:
 def encode(
     magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: Buffer | None
 ) -> bytes:
-    """Write one entry, its checksum right; v0 leaves the timestamp out."""
+    """Write an entry with its checksum; v0 has no timestamp."""
     key_length = -1 if key is None else len(key)
     head = _pack_v1(1, attributes, timestamp, key_length) if magic else _pack_v0(0, attributes, key_length)
     value_length = _pack_length(-1 if value is None else len(value))
@@ -154,12 +153,12 @@ def encode(
 
 
 def set_offset(data: bytearray | memoryview, position: int, offset: int) -> None:
-    """Give the entry at position its offset, in place; the checksum does not cover it."""
+    """Set the offset of the entry at position, in place; the checksum does not cover it."""
     _OFFSET.pack_into(data, position, offset)
 
 
 def set_timestamp(data: bytearray | memoryview, entry: Entry, timestamp: int, append_time: bool) -> None:
-    """Give an entry of v1 its timestamp and the type of it, in place, and sign it anew."""
+    """Set the timestamp of an entry of v1 and its type, in place, and update the checksum."""
     attributes = entry.attributes & ~LOG_APPEND_TIME | (LOG_APPEND_TIME if append_time else 0)
     if (timestamp, attributes) == (entry.timestamp, entry.attributes):
         return

@@ -1,9 +1,8 @@
-"""Payloads as wrappers of format v0 and v1 hold them: the codecs of that time, and the slip of one of them.
+"""The codecs of payloads in wrappers of format v0 and v1.
 
-Owns what differs from batches: there is no zstd, and in v0 the checksum of an lz4 frame's header is taken from four
-bytes too early, which brokers and clients of v0 insist on (KAFKA-3160). Knows nothing of messages. Invariant: either
-checksum is read under either magic, unless it is to be `strict`; what is written is what Kafka writes, a frame without
-the size of its content.
+Unlike in batches, there is no zstd, and in v0 the checksum of an lz4 frame's header starts four bytes too early, which
+brokers and clients of v0 require (KAFKA-3160). Both checksums are read in both formats, unless `strict`. As in Kafka,
+frames are written without the size of their content.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,7 @@ from tidelog.protocol.records import compression
 from tidelog.protocol.records.batch import Buffer
 from tidelog.protocol.records.errors import UnsupportedCodec
 
-# Magic, flags, block size; then the size of the content where a flag says so, then the checksum.
+# Magic, flags, block size; then the size of the content if a flag is set, then the checksum.
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _FLAGS_POSITION: Final = 4
 _CHECKSUM_POSITION: Final = 6
@@ -25,13 +24,13 @@ _PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
 
 
 def compress(codec: int, data: Buffer, magic: int, level: int | None = None) -> Buffer:
-    """Compress the payload of a wrapper; UnsupportedCodec where the format has no such codec."""
+    """Compress the payload of a wrapper; UnsupportedCodec if the format does not have the codec."""
     check_codec(codec, magic)
     if codec != compression.LZ4:
         return compression.compress(codec, data, level)
     import lz4.frame  # type: ignore[import-untyped]
 
-    # Readers of that time take neither blocks that depend on one another nor, in v0, the size of the content.
+    # Readers of that time accept neither linked blocks nor, in v0, the size of the content.
     frame: bytes = lz4.frame.compress(
         data, compression_level=level or 0, block_linked=False, store_size=False
     )
@@ -39,9 +38,9 @@ def compress(codec: int, data: Buffer, magic: int, level: int | None = None) -> 
 
 
 def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int, *, strict: bool = False) -> Buffer:
-    """Decompress the payload of a wrapper, as compression.decompress does.
+    """Decompress the payload of a wrapper; see compression.decompress.
 
-    With `strict` CorruptBatch, too, where a frame under v1 has the checksum of v0.
+    With `strict`, a frame in v1 with the checksum of v0 is a CorruptBatch too.
     """
     check_codec(codec, magic)
     if codec == compression.LZ4 and not (strict and magic):
@@ -50,7 +49,7 @@ def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int, *, strict
 
 
 def stream(codec: int, pieces: Iterable[Buffer], magic: int, limit_bytes: int) -> Iterator[Buffer]:
-    """Decompress a payload that comes in pieces, the header of its frame in the first, as compression.stream does."""
+    """Decompress a payload from pieces; the first must have the frame's header. See compression.stream."""
     check_codec(codec, magic)
     if codec == compression.LZ4:
         pieces = _first_mended(iter(pieces), magic)
@@ -65,7 +64,7 @@ def _first_mended(pieces: Iterator[Buffer], magic: int) -> Iterator[Buffer]:
 
 
 def check_codec(codec: int, magic: int) -> None:
-    """UnsupportedCodec where messages of the format cannot be compressed so."""
+    """Raise UnsupportedCodec if the format does not have the codec."""
     if codec > compression.LZ4:
         name = "zstd" if codec == compression.ZSTD else f"codec {codec}"
         raise UnsupportedCodec(
@@ -74,7 +73,7 @@ def check_codec(codec: int, magic: int) -> None:
 
 
 def _mended(frame: Buffer, magic: int) -> Buffer:
-    """Return a frame with the right checksum of its header where it has the wrong one; in v0 whatever it has."""
+    """Return a frame with the right checksum of its header if it has the wrong one; in v0 always."""
     if bytes(frame[:_FLAGS_POSITION]) != _LZ4_MAGIC or len(frame) == _FLAGS_POSITION:
         return frame
     at = _CHECKSUM_POSITION + (_CONTENT_SIZE_BYTES if frame[_FLAGS_POSITION] & _CONTENT_SIZE else 0)
@@ -86,7 +85,7 @@ def _mended(frame: Buffer, magic: int) -> Buffer:
 
 
 def _with_checksum(frame: Buffer, position: int, start: int) -> bytes:
-    """Put at position the checksum of what lies between it and start."""
+    """Set the checksum at position, of the bytes from start to there."""
     return b"".join((frame[:position], bytes((_checksum(frame[start:position]),)), frame[position + 1 :]))
 
 
@@ -95,7 +94,7 @@ def _checksum(header: Buffer) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """Hash less than 16 bytes, seed 0 (xxHash's specification); no dependency is worth these."""
+    """Hash less than 16 bytes, with seed 0, by xxHash's specification; not worth a dependency."""
     value = _PRIMES[4] + len(data)
     words = len(data) // 4 * 4
     for at in range(0, words, 4):

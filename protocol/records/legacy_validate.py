@@ -1,8 +1,7 @@
-"""Whether a message set of format v0 or v1 that a producer sent may be stored: every rule, every message.
+"""Validates a message set of format v0 or v1 from a producer, by the rules of Kafka's LogValidator.
 
-Owns the rules, which are those of Kafka's LogValidator. Refuses to know the topic's format, logs and clocks. Invariant:
-nothing is changed; what passes is whole messages of one format, each with a right checksum and, in v1, a timestamp that
-its topic takes, either none of them compressed or all of them in one wrapper.
+Nothing is changed. A valid set has whole messages of one format, each with a right checksum and, in v1, an allowed
+timestamp. Either none of them is compressed, or all are in one wrapper.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,14 +21,14 @@ from tidelog.protocol.records.legacy import Entry
 from tidelog.protocol.records.steps import STEP_BYTES, Steps
 from tidelog.protocol.records.validate import KEY_NEEDED, Rules, no_key, time_problem
 
-# More take long to unpack, which others wait for, and to be stored. Clients of that time send some thousands at most.
+# More take too long to unpack and store while others wait. Clients of that time send some thousands at most.
 MESSAGES_MAX: Final = 50_000
 
 
 class Checked(NamedTuple):
-    """A message set that may be stored: its first entry, what is in that if it is a wrapper, and its records' times.
+    """A valid message set: its first entry, the payload if that is a wrapper, and the times of its records.
 
-    newest_record is the first record with max_timestamp. is_contiguous says that the offsets in a wrapper are 0, 1, ...
+    newest_record is the first record with max_timestamp. is_contiguous: the offsets in a wrapper are 0, 1, ...
     """
 
     first: Entry
@@ -42,7 +41,7 @@ class Checked(NamedTuple):
 
 
 def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Steps[Checked]:
-    """Check the message set that data must be; RecordsError with the code that the producer is to see."""
+    """Validate a message set, which must be all of data; RecordsError has the code for the producer."""
     first = legacy.read_entry(data, 0, len(data))
     if first.codec == NONE:
         return (yield from _tally(first, b"", _plain(data, first, rules), rules, now_ms))
@@ -52,13 +51,13 @@ def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Steps[Checked]
             f"{len(data) - first.size_bytes} bytes after a compressed message; a produce request carries one "
             "for each partition"
         )
-    # It may be stored as it came, and clients, as Kafka itself, pass over v0's slip in v0 alone (KAFKA-3160).
+    # It may be stored as it is, and like Kafka, clients accept the wrong checksum of v0 only in v0 (KAFKA-3160).
     payload = message_set.open_payload(data, first, rules.max_decompressed_bytes, strict=True)
     return (yield from _tally(first, payload, _inner(payload, first), rules, now_ms))
 
 
 def too_many(magic: int) -> BatchTooLarge:
-    """Return the error for more messages than are taken at once."""
+    """Return the error for too many messages."""
     return BatchTooLarge(
         f"more than {MESSAGES_MAX} messages of format v{magic} for one partition: send fewer at once"
     )
@@ -84,11 +83,11 @@ def _inner(payload: bytes, wrapper: Entry) -> Iterator[Entry]:
             raise CorruptBatch(f"record {record} in the compressed message does not match its checksum")
         yield entry
     if message_set.is_relative(wrapper):
-        message_set.base_by_last(entry.offset, wrapper)  # refuses one that is none
+        message_set.base_by_last(entry.offset, wrapper)  # raises if the offset is wrong
 
 
 def _check_outer(data: Buffer, entry: Entry, rules: Rules) -> None:
-    """Check what holds for a message that is not in a wrapper."""
+    """Check the rules for a message that is not in a wrapper."""
     if entry.size_bytes > rules.max_batch_bytes:
         raise BatchTooLarge(
             f"a message of {entry.size_bytes} bytes; max.message.bytes is {rules.max_batch_bytes}"
@@ -104,7 +103,7 @@ def _check_outer(data: Buffer, entry: Entry, rules: Rules) -> None:
 def _tally(
     first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules, now_ms: int
 ) -> Steps[Checked]:
-    """Walk the records, look at their times, and count."""
+    """Check the times of the records, and count them."""
     oldest = newest = NO_TIMESTAMP
     count = newest_record = 0
     step_end = STEP_BYTES

@@ -1,8 +1,7 @@
-"""Message sets, as logs and requests of format v0 and v1 hold them: read message by message, and made of messages.
+"""Message sets of format v0 and v1: read their messages, and make them from messages.
 
-Owns what a wrapper means: its payload, the offsets and the times of what is in it. Refuses to know what a producer may
-send and what a reader wants. Invariant: `read_records(build_message_set(records))` gives the records back; reading
-takes one payload at a time, limit_bytes at most, whatever the bytes say, and holes between offsets stay.
+It resolves wrappers: their payloads, offsets and timestamps. `read_records(build_message_set(records))` returns the
+same records. Reading holds one payload at a time, at most limit_bytes. Gaps between offsets stay.
 """
 
 import struct

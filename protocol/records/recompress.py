@@ -1,8 +1,7 @@
-"""Store a batch in the codec of its topic: compress its records again, and change nothing else of it.
+"""Compresses a valid batch again, in the codec of its topic (`compression.type`).
 
-Owns what `compression.type` means for a batch that was found valid. Knows nothing of logs. Invariant: the records,
-their offsets, times and headers, the producer's id, epoch and sequence, and every attribute but the codec stay as they
-were sent; a batch that is of the codec already stays byte for byte.
+Only the codec changes: records, producer and the other attributes stay as they were sent. A batch that has the codec
+already stays byte for byte.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from tidelog.protocol.records import batch, build, compression
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.validate import Rules, ValidBatch
 
-# What the option's values mean (BrokerCompressionType.java); "producer" is none of them.
+# The codecs of the option's values (BrokerCompressionType.java), except "producer".
 _CODECS: Final = {
     "uncompressed": compression.NONE,
     "gzip": compression.GZIP,
@@ -20,27 +19,27 @@ _CODECS: Final = {
     "lz4": compression.LZ4,
     "zstd": compression.ZSTD,
 }
-# Kafka takes its fast compressor for this level of lz4, its default, and the slow one for all others
-# (Lz4BlockOutputStream.java). The library's number for that is 0.
+# For this level of lz4, the default, Kafka uses the fast compressor, and for all others the slow one
+# (Lz4BlockOutputStream.java). In the library, the fast compressor is level 0.
 _LZ4_FAST: Final = 9
-# The highest levels that are used, up to so many bytes of records and beyond: those above them take up to 5 s and, of
-# zstd, hundreds of megabytes for what these do in some hundredths of a second, whenever a client sends what suits them
-# badly. Half a second a megabyte at most, and beyond the first a tenth of that.
+# The highest levels that are used, up to a number of bytes of records, and above it. With bad input, higher levels take
+# up to 5 s, and with zstd hundreds of megabytes, for little gain. These take at most 0.5 s for a megabyte, and a tenth
+# of that for each further one.
 _SMALL_BYTES: Final = 1 << 20
 _HIGHEST: Final = {compression.GZIP: 6, compression.LZ4: 8, compression.ZSTD: 12}
 _HIGHEST_OF_LARGE: Final = {compression.GZIP: 4, compression.LZ4: 4, compression.ZSTD: 9}
-_GZIP_USUAL: Final = 6  # what zlib makes of -1
+_GZIP_USUAL: Final = 6  # zlib's level for -1
 
 
 class Target(NamedTuple):
-    """The codec that batches are to have, and its level as `compression.compress` takes it."""
+    """The codec of stored batches, and its level for `compression.compress`."""
 
     codec: int
     level: int | None
 
 
 def target(compression_type: str, levels: Mapping[str, int]) -> Target | None:
-    """Return what a value of `compression.type` asks for; None where batches stay as they come."""
+    """Return the codec of a value of `compression.type`; None if batches stay as they are sent."""
     if compression_type == "producer":
         return None
     level = levels.get(compression_type)
@@ -50,7 +49,7 @@ def target(compression_type: str, levels: Mapping[str, int]) -> Target | None:
 
 
 def level_for(wanted: Target, size_bytes: int) -> int | None:
-    """Return the level at which so many bytes of records are compressed: the wanted one, or what is affordable."""
+    """Return the level for a number of bytes of records: the wanted one, or a lower one that is fast enough."""
     level = _GZIP_USUAL if wanted == (compression.GZIP, -1) else wanted.level
     highest = (_HIGHEST if size_bytes <= _SMALL_BYTES else _HIGHEST_OF_LARGE).get(wanted.codec)
     return level if level is None or highest is None else min(level, highest)
@@ -59,9 +58,9 @@ def level_for(wanted: Target, size_bytes: int) -> int | None:
 def recompress(
     data: bytearray | memoryview, valid: ValidBatch, wanted: Target, rules: Rules
 ) -> tuple[bytearray | memoryview, ValidBatch]:
-    """Return a batch that `validate` has passed in the wanted codec, and what is true of it then.
+    """Return a valid batch in the wanted codec, and its description. data is not changed.
 
-    BatchTooLarge where it has outgrown its topic's limit. data is not changed.
+    BatchTooLarge if it is now larger than its topic's limit.
     """
     header = valid.header
     if header.codec == wanted.codec:
@@ -69,7 +68,7 @@ def recompress(
     packed = memoryview(data)[batch.HEADER_BYTES :]
     records = compression.decompress(header.codec, packed, rules.max_decompressed_bytes)
     payload = compression.compress(wanted.codec, records, level_for(wanted, len(records)))
-    del records  # as large as a batch may be, and not needed while its copy is made
+    del records  # large, and not needed for the next step
     size = batch.HEADER_BYTES + len(payload)
     if size > rules.max_batch_bytes:
         raise BatchTooLarge(

@@ -1,7 +1,6 @@
-"""The times of the records of a batch that is in a log, of whichever format: what was known of it when it was appended.
+"""The times of the records of a stored batch, in any format, as they were known at its append.
 
-Owns how that is found again: from the header where it tells, else from the records. Refuses to know logs and what is
-kept of a batch. Invariant: what `validate` and its like have said of a batch as it was appended is said of it again.
+They come from the header if it has them, otherwise from the records.
 """
 
 from typing import Final
@@ -13,28 +12,28 @@ from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.protocol.records.validate import ValidBatch
 
-# Below every time, of records that nobody has looked at; and above, where there are none.
+# Below every time: the records were not read. Above every time: there are none.
 UNKNOWN: Final = -(1 << 63)
 BEYOND: Final = (1 << 63) - 1
 NONE: Final = -1
 
 
 def by_header(header: BatchHeader) -> ValidBatch:
-    """Return what the header of a batch tells: its smallest time may be UNKNOWN, and its newest record NONE."""
+    """Return the times in the header of a batch: the smallest may be UNKNOWN, and the newest record NONE."""
     oldest, newest_delta = UNKNOWN, NONE
     if not header.record_count:
         oldest = BEYOND
     elif header.record_count == 1 or header.is_log_append_time:
         oldest = header.max_timestamp
-        # Else compaction has removed some, and the first that stays may have any offset.
+        # Otherwise compaction has removed some, and the first remaining one may have any offset.
         newest_delta = 0 if header.last_offset_delta == header.record_count - 1 else NONE
     return ValidBatch(header, oldest, header.max_timestamp, newest_delta, header.size_bytes)
 
 
 def looked_up(header: BatchHeader, data: Buffer) -> ValidBatch:
-    """Return what is found in a batch, all of whose bytes are `data`; of one that cannot be read what its header tells.
+    """Return the times of a batch, whose bytes are `data`; if it cannot be read, those of its header.
 
-    The largest time is what the header says, which every reader of a log goes by.
+    The largest time is always that of the header, which readers of a log use.
     """
     found = by_header(header)
     if found.max_timestamp_offset_delta != NONE or not header.record_count:
@@ -51,7 +50,7 @@ def looked_up(header: BatchHeader, data: Buffer) -> ValidBatch:
 
 
 def _read(header: BatchHeader, data: Buffer) -> tuple[int, int, int]:
-    """Return the smallest and the largest time, and the offset delta of the first record with that."""
+    """Return the smallest and the largest time, and the offset delta of the first record with the largest."""
     if header.magic != MAGIC:
         wrapper = legacy.read_entry(data, 0, len(data))
         rows = [

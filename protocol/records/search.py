@@ -1,14 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="valid-type"
-"""The searches over batches by their headers, and over sorted entries by their keys; run with or without a compiler.
+"""Searches over batches by their headers, and over sorted entries by their keys; compiled if there is a compiler.
 
-Owns every loop that takes one step a batch or an entry, be it to change what many messages of an older format begin
-with. Knows bytes only: no file, and of an entry no more than where its key is. Invariant: whatever the bytes say,
-nothing outside [position, end) is read and every step moves on; compiled or interpreted, answers and errors are the
-same.
+These are the loops with one step per batch or entry, also those that change the headers of many messages of an older
+format. Whatever the bytes are, nothing outside [position, end) is read, and every step moves forward. Compiled or
+interpreted, results and errors are the same.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone.
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker.
 """
 
 from typing import Final

@@ -1,18 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""What is counted of each key of a log, in memory of a fixed size; runs with or without a compiler.
+"""Counts the records of a log by key, in memory of a fixed size; compiled if there is a compiler.
 
-Owns the loops that count a batch's records by their keys. Knows a key by its hash alone, as `key_hashes` writes it;
-zeros stand for no key, which is counted like one. Knows bytes only: no file, no clock, no batch header. Invariant:
-whatever columns and bytes say, nothing outside the buffers is read or written and every step moves on; compiled or
-interpreted, answers and errors are the same.
+A key is known only by its hash, as `key_hashes` writes it; zeros stand for no key, which is counted like a key.
+Whatever columns and bytes are, nothing outside the buffers is read or written, and every step moves forward. Compiled
+or interpreted, results and errors are the same.
 
-The table lies in memory that it is handed, entry after entry: the two halves of a hash, the key's last offset plus one,
-0 where the entry is free, how many records it has, and the offset of the last one that was delivered, plus one; each an
-unsigned 64-bit integer in the machine's byte order. Memory that is all zeros is an empty table.
+The table is in memory of the caller. An entry has the two halves of a hash, the key's last offset plus one, 0 for a
+free entry, the number of its records, and the offset of the last delivered record plus one; each is an unsigned 64-bit
+integer in the machine's byte order. Zeroed memory is an empty table.
 
-The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
-checker alone.
+Functions that compile to pure C have annotations of C types; annotations of public functions are only for the type
+checker.
 """
 
 import array

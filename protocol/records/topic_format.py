@@ -1,12 +1,11 @@
-"""Store what a producer sent in the format of its topic, whatever format it came in.
+"""Converts records from a producer to the format of their topic (`message.format.version`).
 
-Owns what `message.format.version` means for what was found valid: what stays as it came, what is written anew. Knows
-nothing of logs. Invariant: what is stored has a record for each that was sent, in their order, with its key, its value
-and, where the format has them, its time and headers; a payload of the topic's format and codec whose offsets are
-0, 1, ... stays byte for byte, but for v0, whose payloads hold the offsets themselves.
+The result has each record that was sent, in the same order, with its key, its value and, if the format has them, its
+timestamp and headers. A payload in the topic's format and codec with the offsets 0, 1, ... stays byte for byte, except
+in v0, where payloads contain absolute offsets.
 
-What is valid and of an older format is told by a header as well, which says of a whole set what that of a batch says:
-its base offset is the one that stands within a payload of v0, its producer that of the batch it was made from, if any.
+A valid message set of an older format is described by a `BatchHeader` too. Its base offset is the first one in a
+payload of v0; its producer is that of the batch it was made from, if any.
 """
 
 from collections.abc import Iterator
@@ -41,15 +40,15 @@ _FIRST_OF_V2: Final = (0, 11)
 
 
 def magic_of(version: str) -> int:
-    """Return the format that a value of `message.format.version` stands for: "0.10.2", "3.0-IV1", or the magic itself.
+    """Return the format of a value of `message.format.version`: a release, such as "3.0-IV1", or the format itself.
 
-    ValueError where it is neither.
+    ValueError for any other value.
     """
     if version in ("0", "1", "2"):
         return int(version)
     numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
     if len(numbers) < 2:
-        raise ValueError(f"{version!r} is neither a version, as 0.10.2, nor a format, 0 to 2")
+        raise ValueError(f"{version!r} must be a release, such as 0.10.2, or a format, 0 to 2")
     return 0 if numbers < _FIRST_OF_V1 else 1 if numbers < _FIRST_OF_V2 else 2
 
 
@@ -61,11 +60,11 @@ def validate_as(
     wanted: Target | None = None,
     base_offset: int = 0,
 ) -> Steps[tuple[bytearray | memoryview, ValidBatch]]:
-    """Check what a producer sent, in any format, and return it in the topic's, magic, and what is true of it then.
+    """Validate records in any format, and return them in the topic's format, `magic`, with their description.
 
-    wanted is the codec of the topic, None that of the producer. Where nothing is written anew data is returned, changed
-    in place: times only. base_offset is what the first offset is likely to be: whether what is made `fits` where it is
-    to be stored is known then. RecordsError with the code that the producer is to see; data is then as it came.
+    `wanted` is the codec of the topic, None for that of the producer. If nothing has to be converted, data itself is
+    returned, with corrected timestamps. base_offset is the expected first offset; see `fits`. RecordsError has the code
+    for the producer; data is unchanged then.
     """
     if len(data) <= batch.MAGIC_POSITION or data[batch.MAGIC_POSITION] not in legacy.MAGICS:
         if magic != batch.MAGIC:
@@ -91,16 +90,16 @@ def validate_as(
 
 
 def fits(valid: ValidBatch, base_offset: int) -> bool:
-    """Tell whether what is valid can be given its offsets, from base_offset on.
+    """Return whether a valid set can get the offsets from base_offset on.
 
-    A payload of v0 holds them, as they were likely to be: it fits nowhere else, and is to be made anew.
+    A payload of v0 contains the offsets that were expected; at another place it must be made again.
     """
     header = valid.header
     return header.magic != 0 or header.codec == NONE or header.base_offset == base_offset
 
 
 def assign_offsets(data: bytearray | memoryview, valid: ValidBatch, base_offset: int) -> None:
-    """Give a valid message set, which `fits` there, its offsets, from base_offset on: in place, no checksum changes."""
+    """Set the offsets of a valid message set that `fits`, from base_offset on, in place; no checksum changes."""
     header = valid.header
     if header.codec == NONE:
         search.number_messages(data, base_offset)
@@ -109,7 +108,7 @@ def assign_offsets(data: bytearray | memoryview, valid: ValidBatch, base_offset:
 
 
 def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
-    """Stamp what is valid, in any format, with another time of append, in place; v0 has none."""
+    """Set the append time of a valid set in any format, in place; v0 has none."""
     magic = valid.header.magic
     if magic == batch.MAGIC:
         return validate.stamped(data, valid, now_ms)
@@ -128,16 +127,18 @@ def _from_batch(
     wanted: Target | None,
     base_offset: int,
 ) -> Steps[tuple[bytearray, ValidBatch]]:
-    """Write the records of a batch as older messages; headers and the producer's id have no place there."""
+    """Write the records of a batch as messages, which have no headers and no producer id."""
     if len(data) >= batch.HEADER_BYTES:
         header = batch.read_header(data)
         if header.is_transactional and not header.is_control and batch.check_crc(data, 0, header):
-            raise UnsupportedFormat(f"a transactional batch; the topic's format is v{magic}, which has none")
+            raise UnsupportedFormat(
+                f"a transactional batch; the topic's format, v{magic}, has no transactions"
+            )
     codec = None
     if wanted is not None:
         codec = wanted.codec
         legacy_codecs.check_codec(codec, magic)
-    # A copy: times are corrected in place, and what follows may still refuse it.
+    # A copy, as times are corrected in place, and a later step may still fail.
     data = bytearray(data)
     valid = validate.validate(data, rules, now_ms)
     header = valid.header._replace(base_offset=base_offset)
@@ -156,7 +157,7 @@ def _from_batch(
 
 
 def _messages(data: Buffer, checked: Checked, base_offset: int, append_time: int | None) -> Iterator[Message]:
-    """Read the records of a checked set, numbered from base_offset."""
+    """Yield the records of a checked set, with offsets from base_offset on."""
     if checked.payload:
         data, entries = checked.payload, message_set.payload_entries(checked.payload, checked.first)
     else:
@@ -175,8 +176,8 @@ def _write(
     sent_bytes: int,
     held_bytes: int,
 ) -> Steps[bytearray]:
-    """Write messages for the log, each entry within the topic's limit; held_bytes are what they are read from."""
-    # Readers take no larger payload. What is not compressed may be as large as a request, and grows in v1.
+    """Write messages for the log, each entry within the topic's limit; held_bytes is the size of their source."""
+    # Readers accept no larger payload. Uncompressed messages may be as large as a request, and are larger in v1.
     limit = rules.max_decompressed_bytes
     if codec == NONE:
         limit = max(limit, 2 * sent_bytes)
@@ -210,7 +211,7 @@ def _check_size(size: int, magic: int, rules: Rules) -> None:
 def _stamped_in_place(
     data: bytearray | memoryview, checked: Checked, rules: Rules, now_ms: int
 ) -> ValidBatch:
-    """Leave a set as it came, but for times: a wrapper's is the largest in it, or all are now."""
+    """Correct the timestamps of a set in place: a wrapper's is the largest in it, or all are now."""
     first = checked.first
     valid = ValidBatch(_header_of(checked, first.magic, first.codec, 0), *checked[3:6], len(data))
     if first.magic and rules.log_append_time:
@@ -221,7 +222,7 @@ def _stamped_in_place(
 
 
 def _header_of(checked: Checked, magic: int, codec: int, base_offset: int) -> BatchHeader:
-    """Say of a checked set what the header of a batch says."""
+    """Return the header that describes a checked set."""
     count, oldest, newest = checked[2:5]
     return BatchHeader(base_offset, 0, -1, magic, 0, codec, count - 1, oldest, newest, -1, -1, -1, count)
 
@@ -229,7 +230,7 @@ def _header_of(checked: Checked, magic: int, codec: int, base_offset: int) -> Ba
 def _valid_set(
     header: BatchHeader, times: tuple[int, int, int], size_bytes: int, rules: Rules, now_ms: int
 ) -> ValidBatch:
-    """Say what is true of a set that was written anew, of whose records times are known."""
+    """Return the description of a set that was written here, from the times of its records."""
     if header.magic == 0:
         times = (NO_TIMESTAMP, NO_TIMESTAMP, 0)
     elif rules.log_append_time:

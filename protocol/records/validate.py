@@ -1,10 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
-"""Whether a batch that a producer sent may be stored: every rule, every record.
+"""Validates a batch from a producer: every rule, and every record.
 
-Owns the rules of a produced batch and their order, cheapest first, so that finding a hostile one out is bounded
-in time and memory. Refuses to know logs, topics and clocks: limits and the time are handed in. Invariant: what
-passes is one whole batch of format v2 whose records have the offset deltas 0, 1, ..., and whose max timestamp is true
-(P22) or, with LogAppendTime, now. Its base offset is anything (C16): the log overwrites it.
+The cheapest rules come first, so that a hostile batch costs bounded time and memory. A valid batch is one whole batch
+of format v2. Its records have the offset deltas 0, 1, ..., and its max timestamp is correct (P22) or, with
+LogAppendTime, now. Its base offset may be anything (C16): the log overwrites it.
 """
 
 from dataclasses import dataclass
@@ -46,18 +45,18 @@ _new = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a topic takes: its timestamp type and its limits."""
+    """The rules of a topic: its timestamp type and its limits."""
 
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     max_batch_bytes: int
     max_decompressed_bytes: int
-    needs_keys: bool = False  # a record without one is refused: compaction could not tell what replaces it
+    needs_keys: bool = False  # records must have keys, since compaction needs them
 
 
 class ValidBatch(NamedTuple):
-    """What validate found out: the header as its bytes now stand, and the times of its records.
+    """The description of a valid batch: its header, and the times of its records.
 
     max_timestamp_offset_delta is that of the first record with max_timestamp. With LogAppendTime every record has
     the time of the append. times, for searches, lists the largest timestamp delta up to each record as kernel.times
@@ -73,10 +72,10 @@ class ValidBatch(NamedTuple):
 
 
 def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBatch:
-    """Check the one batch that data must be; correct its max timestamp, or stamp it with now_ms, in place.
+    """Validate a batch, which must be all of data; correct its max timestamp, or set it to now_ms, in place.
 
-    RecordsError with the code that the producer is to see. No offset is assigned. Every produce comes through here,
-    most of them with one record: what is spelled out instead of called saves a third.
+    RecordsError has the code for the producer. No offset is set. Every produce calls this, mostly with one record, so
+    calls are inlined by hand, which saves a third of the time.
     """
     view = data if isinstance(data, memoryview) else memoryview(data)
     size = len(view)
@@ -134,13 +133,13 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
 
 
 def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
-    """Stamp a valid batch with another time of append, in place."""
+    """Set another append time of a valid batch, in place."""
     header = batch.set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
     return valid._replace(header=header, min_timestamp=now_ms, max_timestamp=now_ms)
 
 
 def _check_keys(records: batch.Buffer, position: int, count: int) -> None:
-    """Check that each of these whole records has a key; a few thousand at a time, so that it takes little memory."""
+    """Check that each record has a key, a few thousand at a time, which bounds the memory."""
     columns = Columns(min(count, _KEYS_AT_ONCE))
     cut = kernel.Cut(0, position, 0)
     faults: list[RecordFault] = []
@@ -157,7 +156,7 @@ def _check_keys(records: batch.Buffer, position: int, count: int) -> None:
 
 
 def no_key(faults: list[RecordFault]) -> InvalidRecord:
-    """Return the error for records without a key, of which these are the first."""
+    """Return the error for records without keys; faults has the first of them."""
     return InvalidRecord(f"record {faults[0].record} has {KEY_NEEDED}", faults)
 
 
@@ -170,9 +169,9 @@ def _check_times(
     first: int,
     newest: int,
 ) -> None:
-    """Check the largest timestamp, that of the record first, then the oldest; none where they will be overwritten.
+    """Check the largest timestamp, that of record first, then the oldest; neither if they will be overwritten.
 
-    A record that has no timestamp is not old.
+    A record without a timestamp is not old.
     """
     if rules.log_append_time:
         return
@@ -198,7 +197,7 @@ def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> Colum
 def _time_faults(
     records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
 ) -> list[RecordFault]:
-    """Return each record whose timestamp may not be; nothing of a batch with very many records."""
+    """Return the records with invalid timestamps; none for a batch with very many records."""
     if header.record_count > _BLAMED_RECORDS_MAX:
         return []
     deltas = _columns(records, position, header).timestamp_delta[: header.record_count]
@@ -207,7 +206,7 @@ def _time_faults(
 
 
 def time_problem(time: int, rules: Rules, now_ms: int) -> str | None:
-    """Say what is wrong with the timestamp of a record; None where nothing is."""
+    """Return what is wrong with the timestamp of a record, or None."""
     if not batch.NO_TIMESTAMP <= time <= _INT64_MAX:
         return f"timestamp {time} is out of range"
     if rules.log_append_time or time == batch.NO_TIMESTAMP:
@@ -243,7 +242,7 @@ def _refuse_short(data: memoryview) -> None:
 
 
 def refuse_magic(magic: int) -> None:
-    """Raise for what is no batch of format v2: a producer of Produce v3 and later sends nothing else."""
+    """Raise the error for a format other than v2, which Produce v3 and later require."""
     if magic in (0, 1):
         raise InvalidRecord(f"message format v{magic}; from Produce v3 on only batches of v2 are taken")
     if magic != batch.MAGIC:

@@ -1,1 +1,1 @@
-"""Declare a message once; derive its compiled codec, its docs and its tests."""
+"""The declaration of messages, from which their codecs, their docs and their tests are derived."""

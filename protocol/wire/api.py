@@ -1,16 +1,14 @@
 """An API: its key, its versions, its two messages, and the codecs of each version.
 
-Readers and writers are made when a version is first used, because a broker speaks a handful of the versions it knows.
+The codecs of a version are made on first use, since a broker uses few of all versions.
 """
 
 from tidelog.protocol.wire.compiler import Reader, Writer, reader_of, writer_of
 from tidelog.protocol.wire.schema import Versions
 
-__all__ = ["Api"]
-
 
 class Api:
-    """One request and its response, in a range of versions."""
+    """A request and its response, in a range of versions."""
 
     __slots__ = ("flexible", "key", "max_version", "min_version", "name", "request", "response")
 
@@ -38,31 +36,31 @@ class Api:
         return f"<Api {self.key} {self.name} {self.min_version}-{self.max_version}>"
 
     def supports(self, version: int) -> bool:
-        """Tell whether a version can be read and answered."""
+        """Return whether the API has a version."""
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Tell whether a version has compact lengths and tagged fields (KIP-482)."""
+        """Return whether a version has compact lengths and tagged fields (KIP-482)."""
         return self.flexible.has(version)
 
     def reader(self, version: int) -> Reader:
-        """Give the reader of the request."""
+        """Return the reader of the request."""
         return reader_of(self.request, version, self._is_flexible_of(version))
 
     def writer(self, version: int) -> Writer:
-        """Give the writer of the response."""
+        """Return the writer of the response."""
         return writer_of(self.response, version, self._is_flexible_of(version))
 
     def request_writer(self, version: int) -> Writer:
-        """Give the writer of the request: the client's side."""
+        """Return the writer of the request, for clients."""
         return writer_of(self.request, version, self._is_flexible_of(version))
 
     def response_reader(self, version: int) -> Reader:
-        """Give the reader of the response: the client's side."""
+        """Return the reader of the response, for clients."""
         return reader_of(self.response, version, self._is_flexible_of(version))
 
     def _is_flexible_of(self, version: int) -> bool:
-        """Tell whether a version is flexible. ValueError where the API has no such version."""
+        """Return whether a version is flexible; ValueError if the API does not have it."""
         if not self.supports(version):
             raise ValueError(f"{self.name} has versions {self.min_version}-{self.max_version}, not {version}")
         return self.is_flexible(version)

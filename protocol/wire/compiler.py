@@ -1,7 +1,7 @@
-"""From the declaration of a message to what reads and what writes it in one version, made when it is first asked for.
+"""Makes the reader and the writer of a message in a version from its declaration, on first use.
 
-Owns the layout rules: which fields a version has, legacy or compact lengths, what may be null, the tagged section
-(KIP-482).
+It applies the rules of layout: the fields of the version, legacy or compact lengths, nullable fields, and the tagged
+section (KIP-482).
 """
 
 from functools import cache
@@ -15,47 +15,45 @@ from tidelog.protocol.wire.schema import default_of, fields_of
 from tidelog.protocol.wire.types import Array, Fixed, WireType
 from tidelog.protocol.wire.writer import Writer as MessageWriter
 
-__all__ = ["Reader", "Writer", "reader_of", "writer_of"]
-
 
 class Reader(Protocol):
-    """Read a message from a buffer; give it and the position after it, or raise `WireError`.
+    """Reads a message from a buffer, and returns it and the position after it, or raises WireError.
 
-    Nothing at or after `end` is touched. The views in the message keep the buffer alive. With more than `most`
-    elements and tags over all its arrays it is TooManyElements.
+    Nothing at or after `end` is read. Views in the message keep the buffer alive. TooManyElements if the message has
+    more than `most` elements of arrays and tags.
     """
 
     def __call__(self, buffer: Any, position: int, end: int, most: int = ...) -> tuple[Any, int]:
-        """Read one message."""
+        """Read a message."""
 
 
 class Writer(Protocol):
-    """Give the parts of an encoded message, in order, and how many bytes they are; or raise `EncodeError`.
+    """Returns the parts of an encoded message, in order, and their size in bytes, or raises EncodeError.
 
-    With a head they are a frame: its size in four bytes, the head, the message. What a message carries, if it is large
-    or no bytes at all, is a part as it is, never copied.
+    With `head` they are a frame: its size in four bytes, the head, the message. A large value of type bytes or records,
+    or one that is a slice of a file, is a part as it is, and is not copied.
     """
 
     def __call__(self, message: Any, head: bytes | None = None) -> tuple[list[Any], int]:
-        """Write one message."""
+        """Write a message."""
 
 
 @cache
 def reader_of(message: type, version: int, flexible: bool) -> Reader:
-    """Make the reader of a message in a version; a `flexible` one has compact lengths and tagged fields (KIP-482)."""
+    """Return the reader of a message in a version; `flexible` as in `Api.is_flexible`."""
     read: Reader = MessageReader(_message_layout(message, version, flexible, "")).read
     return read
 
 
 @cache
 def writer_of(message: type, version: int, flexible: bool) -> Writer:
-    """Make the writer of a message in a version."""
+    """Return the writer of a message in a version."""
     write: Writer = MessageWriter(_message_layout(message, version, flexible, "")).write
     return write
 
 
 def _message_layout(message: type, version: int, flexible: bool, path: str) -> MessageLayout:
-    """Lay out a message; `path` names the fields that it is in."""
+    """Return the layout of a message; `path` has the names of the fields around it."""
     present: list[FieldLayout] = []
     absent: list[FieldLayout] = []
     tagged: list[tuple[int, FieldLayout]] = []
@@ -92,7 +90,7 @@ def _field_layout(
     nullable: bool = False,
     default: Any = None,
 ) -> FieldLayout:
-    """Lay out a field, or with no name an element of an array."""
+    """Return the layout of a field, or without a name of an element of an array."""
     if isinstance(type_, Fixed):
         return FieldLayout(name, path, type_.kind, type_.size_bytes, default=default)
     if isinstance(type_, type):
@@ -104,7 +102,7 @@ def _field_layout(
     if isinstance(type_, Array):
         element = _field_layout(type_.element, version, flexible, "", path)
         if element.least_bytes == 0:
-            raise CompileError(f"{path} has elements of no bytes, so nothing bounds its count")
+            raise CompileError(f"{path} has elements of 0 bytes, so a frame does not bound their number")
     else:
         kind, length_bytes = type_.kind, type_.length_bytes
     return FieldLayout(

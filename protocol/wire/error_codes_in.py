@@ -1,6 +1,7 @@
-"""From a response to the error codes in it, wherever its message has a field of that name.
+"""Reports the error codes in responses.
 
-Made of the declaration as source: of an answer about one partition they are looked for in less than a microsecond.
+The code is generated from the declaration of the message, so that it takes less than a microsecond for an answer about
+one partition.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,29 +10,31 @@ from typing import Any
 from tidelog.protocol.wire.schema import NO_VERSION, fields_of
 from tidelog.protocol.wire.types import Array
 
-__all__ = ["told_of_errors"]
-
 _FIELD = "error_code"
 
 
-def told_of_errors(
-    message: type, encode: Callable[[int, Any], Any], tell: Callable[[int], None]
+def reporting_errors(
+    message: type, encode: Callable[[int, Any], Any], report: Callable[[int], None]
 ) -> Callable[[int, Any], Any]:
-    """Return what encodes responses as `encode` does, and tells of each error code in them that is not 0."""
-    lines = ["def told(correlation_id, m0):", *_lines(message, 0), "    return encode(correlation_id, m0)"]
-    names: dict[str, Any] = {"encode": encode, "tell": tell}
+    """Return an encoder of responses that calls `report` with each error code other than 0, and then `encode`."""
+    lines = [
+        "def reporting(correlation_id, m0):",
+        *_lines(message, 0),
+        "    return encode(correlation_id, m0)",
+    ]
+    names: dict[str, Any] = {"encode": encode, "report": report}
     exec("\n".join(lines), names)
-    told: Callable[[int, Any], Any] = names["told"]
-    return told
+    reporting: Callable[[int, Any], Any] = names["reporting"]
+    return reporting
 
 
 def _lines(message: type, depth: int) -> Iterator[str]:
-    """Yield the statements that look through the message `m<depth>`."""
+    """Yield the statements that search the message `m<depth>`."""
     outer, inner, indent = f"m{depth}", f"m{depth + 1}", "    " * (depth + 1)
     for field in fields_of(message):
         kind, value = field.type, f"{outer}.{field.name}"
         if field.name == _FIELD:
-            yield f"{indent}if {value}: tell({value})"
+            yield f"{indent}if {value}: report({value})"
             continue
         if isinstance(kind, Array):
             kind, values = kind.element, value if field.nullable == NO_VERSION else f"{value} or ()"

@@ -1,34 +1,32 @@
-"""What can go wrong between bytes and messages, and whose fault it was.
+"""Errors of decoding and encoding.
 
-`WireError` is the peer's fault: log it and close the connection. `EncodeError` and `CompileError` are ours.
+WireError is the peer's fault; its connection is closed. EncodeError and CompileError are faults of this code.
 """
-
-__all__ = ["CompileError", "EncodeError", "TooManyElements", "WireError", "misfit", "too_many"]
 
 
 class WireError(Exception):
-    """The bytes of a frame are not the message that they claim to be."""
+    """The bytes are not a valid message."""
 
 
 class TooManyElements(WireError):
-    """A message has more elements and tags than its reader was told to take."""
+    """A message has more elements and tags than the reader's limit."""
 
 
 class EncodeError(Exception):
-    """A message holds a value that its version cannot carry: a mistake in our own code."""
+    """A message has a value that its version cannot express."""
 
 
 class CompileError(Exception):
-    """A declaration uses something that readers and writers do not know."""
+    """A declaration cannot be compiled."""
 
 
 def misfit(what: str, length: int, position: int, end: int) -> WireError:
-    """Make the error for a length or count that its frame cannot hold."""
+    """Return the error for a length or count that is larger than the rest of its frame."""
     return WireError(
         f"{what}: length {length} at position {position} does not fit the {end - position} bytes left"
     )
 
 
 def too_many(most: int, position: int) -> WireError:
-    """Make the error for a message with more elements than it may have."""
+    """Return the error for a message with too many elements."""
     return TooManyElements(f"more than {most} elements and tags in one message, at position {position}")

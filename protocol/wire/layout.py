@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 # mypy: disallow-untyped-decorators=False, disable-error-code="misc, no-any-return"
-"""Where the fields of a message are: in its objects, and on the wire in one version.
+"""The layout of messages: their fields in objects, and on the wire in a version.
 
-Owns the constructor that all message classes share: keywords only, each field its value or its default. A broker makes
-three to ten such objects a request; by an `__init__` in Python each takes half a microsecond, of which most goes into
-handing over keywords. Compiled, a class gets a function of C that CPython calls in its place (`tp_vectorcall`), and
-that puts the values straight into the object's slots. The C types of the classes are in `layout.pxd`.
+All message classes share a constructor, which takes keywords only. A broker makes three to ten such objects per
+request. An `__init__` in Python takes half a microsecond, mostly to pass keywords. When compiled, a class gets a C
+function that CPython calls instead (`tp_vectorcall`), and that puts the values into the object's slots. The C types of
+the classes are in `layout.pxd`.
 """
 
 import sys

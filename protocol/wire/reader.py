@@ -1,12 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 # mypy: disallow-untyped-decorators=False, disable-error-code="misc, no-any-return"
-"""Reads messages from bytes: too hot for an interpreter, runs with or without a compiler.
+"""Reads messages, and the headers of requests, from bytes; compiled if there is a compiler.
 
-Owns the walk that makes the objects of a message, and the reading of a request's header. Knows what follows what, and
-not why: versions are the compiler's. Invariant: whatever the bytes say, nothing outside [position, end) is read,
-and what is made is bounded by the bytes there are; compiled or interpreted, messages and errors are the same.
-
-As in the kernel of records, annotations are for the reader, and the C types stand in decorators and declarations.
+Whatever the bytes are, nothing outside [position, end) is read, and the size of the message is bounded by theirs.
+Compiled or interpreted, messages and errors are the same. The C types are in decorators and declarations.
 """
 
 import struct

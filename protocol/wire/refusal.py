@@ -1,8 +1,7 @@
-"""From a request to an answer that refuses it, made of the declarations of both.
+"""Makes the response that refuses a request, from the declarations of both.
 
-As Kafka's `getErrorResponse`: where a response has one error code for all, it says that; where it has one for each
-thing that was asked for, a topic, a partition, a group, the answer names each of these as the request does. What else
-a response holds is empty.
+It is Kafka's `getErrorResponse`. A response may have one error code for the whole request, or one for each topic,
+partition or group; then it has an entry for each of those in the request. Other fields are empty.
 """
 
 from collections.abc import Iterable
@@ -12,67 +11,65 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.schema import Field, default_of, fields_of
 from tidelog.protocol.wire.types import INT32, INT64, Array
 
-__all__ = ["refusal", "refuses_as_a_whole"]
-
 _CODE = "error_code"
-# What one thing is called in a request, and in its response.
+# Names of the same thing, in a request and in its response.
 _SAME = (
     frozenset({"index", "partition", "partition_index", "partition_id"}),
     frozenset({"name", "topic", "topic_name"}),
     frozenset({"group_id", "key"}),
 )
-# What a thing is called that the request lists without more: a group's id, a partition's number.
+# A request may list only values: ids of groups, or numbers of partitions.
 _NAMES = frozenset().union(*_SAME)
-# What is called the same in both.
+# Fields with the same name in both.
 _IDS = frozenset({"topic_id", "member_id", "group_instance_id", "resource_type", "resource_name"})
 
 
 def refusal(api: Api, version: int, request: Any, code: int) -> Any:
-    """Return the response of that version that refuses all that a request asks for. Raises ValueError if none can."""
-    if not _tells(api.response, version):
+    """Return the response that refuses a whole request; ValueError if the response has no error code."""
+    if not _has_code(api.response, version):
         raise ValueError(f"{api.name} v{version} has no error code")
     return _answer(api.response, version, request, code)
 
 
 def refuses_as_a_whole(api: Api, version: int) -> bool:
-    """Tell whether the response of a version has one error code for all that was asked for."""
+    """Return whether the response of a version has an error code for the whole request."""
     return any(field.name == _CODE and field.versions.has(version) for field in fields_of(api.response))
 
 
-def _tells(message: type, version: int) -> bool:
-    """Tell whether a message has an error code, or holds any that has."""
+def _has_code(message: type, version: int) -> bool:
+    """Return whether a message has an error code, also in nested messages."""
     return any(
         field.versions.has(version)
-        and (field.name == _CODE or (_element(field) is not None and _tells(_element(field), version)))
+        and (field.name == _CODE or (_element(field) is not None and _has_code(_element(field), version)))
         for field in fields_of(message)
     )
 
 
 def _element(field: Field) -> Any:
-    """Return the message that a field lists, or None."""
+    """Return the message class of the elements of a field; None if it has none."""
     element = field.type.element if isinstance(field.type, Array) else None
     return element if isinstance(element, type) else None
 
 
 def _answer(message: type, version: int, asked: Any, code: int) -> Any:
-    """Return the message that answers what was asked, be it a request, a part of one, or a name in it."""
+    """Return the message that refuses a request, a part of it, or a name in it."""
     values: dict[str, Any] = {}
     for field in fields_of(message):
         element = _element(field)
         if field.name == _CODE:
             values[field.name] = code if field.versions.has(version) else default_of(field)
-        elif element is not None and field.versions.has(version) and _tells(element, version):
+        elif element is not None and field.versions.has(version) and _has_code(element, version):
             parts = _listed(asked, version)
             values[field.name] = [_answer(element, version, part, code) for part in parts]
         else:
             named = _named(field, asked) if field.versions.has(version) else None
-            is_told = named is not None or field.nullable.has(version)
-            values[field.name] = named if is_told else _nothing(field)
+            is_known = named is not None or field.nullable.has(version)
+            values[field.name] = named if is_known else _nothing(field)
     return message(**values)
 
 
 def _listed(asked: Any, version: int) -> Iterable[Any]:
-    """Return what a request, or a part of one, lists first."""
+    """Return the elements of the first array in a request, or in a part of one."""
     for field in fields_of(type(asked)):
         if isinstance(field.type, Array) and field.versions.has(version):
             return getattr(asked, field.name) or ()
@@ -80,7 +77,7 @@ def _listed(asked: Any, version: int) -> Iterable[Any]:
 
 
 def _named(field: Field, asked: Any) -> Any:
-    """Return what a request calls a thing, where the field is for that, or None."""
+    """Return the value of the field with the same meaning in the request; None if there is none."""
     if not hasattr(type(asked), "__wire_fields__"):
         return asked if field.name in _NAMES else None
     called = next((names for names in _SAME if field.name in names), {field.name} & _IDS)
@@ -91,7 +88,7 @@ def _named(field: Field, asked: Any) -> Any:
 
 
 def _nothing(field: Field) -> Any:
-    """Return what stands for nothing: -1 where a number is expected, as in Kafka's own."""
+    """Return an empty value, which is -1 for a number, as in Kafka."""
     if not field.is_required:
         return default_of(field)
     if isinstance(field.type, Array):

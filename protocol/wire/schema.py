@@ -1,13 +1,10 @@
-"""How a message is declared: `@message` classes whose attributes are `field(...)`s.
+"""The declaration of messages: `@message` classes with `field(...)` attributes.
 
-One class stands for all versions of a message, as in Kafka's own definitions. Owns the declaration and the
-plain Python class made of it (slots, keyword-only constructor, equality, repr); knows nothing of bytes.
+A class is for all versions of a message, as in Kafka's definitions. It becomes a plain class with slots, a keyword-only
+constructor (in `layout`), equality and repr. `dataclasses` would execute four functions for each class at import, 60 ms
+for all messages of a broker.
 
-The class is made here and not by `dataclasses`, which executes four functions a class at import, 60 ms for the
-messages of a broker; its constructor is in `layout`.
-
-Invariant: a default is shared by every object that takes it, unless it is a list. Build messages, do not
-change the nested message that a default gave you.
+All objects share a default, unless it is a list. So do not change a nested message that is a default.
 """
 
 import re
@@ -16,13 +13,11 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 from tidelog.protocol.wire.layout import Slot, construct_by_keywords, initialize
 from tidelog.protocol.wire.types import Array, WireType
 
-__all__ = ["EVERY_VERSION", "NO_VERSION", "Field", "Versions", "default_of", "field", "fields_of", "message"]
-
 _Message = TypeVar("_Message")
 
 
 class Versions(NamedTuple):
-    """A closed range of versions; `high` is None where it has no end."""
+    """A closed range of versions; `high` is None if it has no end."""
 
     low: int
     high: int | None
@@ -41,11 +36,11 @@ class Versions(NamedTuple):
         return cls(low, None if matched[3] is None else int(matched[3]))
 
     def has(self, version: int) -> bool:
-        """Tell whether a version lies in the range."""
+        """Return whether a version is in the range."""
         return self.low <= version and (self.high is None or version <= self.high)
 
     def __str__(self) -> str:
-        """Write the range in Kafka's notation."""
+        """Return the range in Kafka's notation."""
         if self == NO_VERSION:
             return "none"
         if self.high is None:
@@ -60,7 +55,7 @@ _UNSET: Any = object()
 
 
 class Field:
-    """One declared field: its type and where, in which versions and how it appears on the wire."""
+    """A declared field: its type, its versions, and its form on the wire."""
 
     __slots__ = ("declared_default", "ignorable", "name", "nullable", "tag", "tagged", "type", "versions")
 
@@ -85,7 +80,7 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Tell whether the constructor must be given this field."""
+        """Whether the constructor requires this field."""
         return self.declared_default is _UNSET
 
 
@@ -101,8 +96,8 @@ def field(
 ) -> Any:
     """Declare a field of a message.
 
-    `ignorable` allows a value other than the default to be dropped in a version that lacks the field;
-    otherwise writing it there is an error. Without `default` the constructor demands the field.
+    In a version without the field, writing a value other than the default is an error, unless it is `ignorable`: then
+    it is dropped. Without `default`, the constructor requires the field.
     """
     if (tag is None) != (tagged == ""):
         raise ValueError("a tagged field needs both `tag` and `tagged`")
@@ -147,13 +142,13 @@ def message(cls: type[_Message]) -> type[_Message]:
 
 
 def fields_of(message: type) -> tuple[Field, ...]:
-    """Give the fields of a message class in wire order."""
+    """Return the fields of a message class, in the order on the wire."""
     fields: tuple[Field, ...] = message.__wire_fields__  # type: ignore[attr-defined]
     return fields
 
 
 def default_of(field: Field) -> Any:
-    """Give the value of a field that is absent: the declared one, or the zero of its type."""
+    """Return the value of an absent field: its default, or the zero of its type."""
     if field.declared_default is not _UNSET:
         return field.declared_default
     if isinstance(field.type, Array):

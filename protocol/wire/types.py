@@ -1,36 +1,15 @@
-"""The types that a field can have, by Kafka's names.
+"""The types of fields, by Kafka's names.
 
-A type says what a value is; how it is laid out (legacy or compact length, nullable or not) depends on the
-message's version and is decided in `compiler`.
+The layout of a value (legacy or compact length, nullable or not) depends on the version of the message; see `compiler`.
 """
 
 from typing import NamedTuple
-
-__all__ = [
-    "BOOL",
-    "BYTES",
-    "FLOAT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "RECORDS",
-    "STRING",
-    "UINT16",
-    "UUID",
-    "ZERO_UUID",
-    "Array",
-    "Buffer",
-    "Fixed",
-    "Variable",
-    "WireType",
-]
 
 ZERO_UUID = bytes(16)
 
 
 class Fixed(NamedTuple):
-    """A type of fixed width, big-endian; `kind` is its letter in `struct`, or U for a UUID."""
+    """A type of fixed width, big-endian; `kind` is its letter in `struct`, U for a UUID."""
 
     name: str
     kind: str
@@ -39,7 +18,7 @@ class Fixed(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A type that is written after its length; `length_bytes` is what that takes where it is not a varint."""
+    """A type with a length before it; `length_bytes` is the size of that if it is not a varint."""
 
     name: str
     kind: str
@@ -48,12 +27,12 @@ class Variable(NamedTuple):
 
 
 class Array(NamedTuple):
-    """A counted list of one element type; elements are never null."""
+    """An array of one type; elements are never null."""
 
     element: "Fixed | Variable | type"
 
 
-# A message class is a type too: the nested struct.
+# A message class is a type too: a nested struct.
 WireType = Fixed | Variable | Array | type
 
 BOOL = Fixed("bool", "?", 1, False)
@@ -63,14 +42,14 @@ UINT16 = Fixed("uint16", "H", 2, 0)
 INT32 = Fixed("int32", "l", 4, 0)
 INT64 = Fixed("int64", "q", 8, 0)
 FLOAT64 = Fixed("float64", "d", 8, 0.0)
-# 16 raw bytes: a topic id is only ever compared and looked up, and uuid.UUID costs 1.5 us to build.
+# 16 raw bytes: ids are only compared, and uuid.UUID takes 1.5 us to make.
 UUID = Fixed("uuid", "U", 16, ZERO_UUID)
 
 STRING = Variable("string", "T", 2, "")
-# Decoded to a copy: the value outlives its frame.
+# Decoded to a copy, which outlives its frame.
 BYTES = Variable("bytes", "B", 4, b"")
-# Decoded to a view of the frame, encoded by handing the value on untouched.
+# Decoded to a view of the frame, and encoded without a copy.
 RECORDS = Variable("records", "V", 4, None)
 
-# What a reader reads from; spelt out because collections.abc.Buffer is not in Python 3.11.
+# The input of a reader; Python 3.11 has no collections.abc.Buffer.
 Buffer = bytes | bytearray | memoryview

@@ -1,13 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 # mypy: disallow-untyped-decorators=False, disable-error-code="misc, no-any-return"
-"""Writes messages as bytes: too hot for an interpreter, runs with or without a compiler.
+"""Writes messages as bytes, and the size of a frame; compiled if there is a compiler.
 
-Owns the walk over the objects of a message. Knows what follows what, and not why: versions are the compiler's; and of
-frames the four bytes of their size. What a message carries unread, records, leaves as it is: it may be a slice of a
-file. Invariant: what a version cannot carry is an error, unless it may be dropped; compiled or interpreted, bytes and
-errors are the same.
-
-As in the kernel of records, annotations are for the reader, and the C types stand in decorators and declarations.
+Records are passed on without a copy; they may be a slice of a file. A value that the version cannot express is an
+error, unless the field is ignorable. Compiled or interpreted, bytes and errors are the same. The C types are in
+decorators and declarations.
 """
 
 import struct

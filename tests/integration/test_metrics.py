@@ -36,7 +36,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
-from tidelog.protocol.wire.error_codes_in import told_of_errors
+from tidelog.protocol.wire.error_codes_in import reporting_errors
 from tidelog.protocol.wire.schema import fields_of
 from tidelog.storage.tally import Tally
 
@@ -116,7 +116,7 @@ def errors_in(message: Any) -> list[int]:
 def test_every_error_code_in_an_answer_is_found(api: Any, data: st.DataObject) -> None:
     message = data.draw(strategies.messages(api.response, api.max_version))
     counted: list[int] = []
-    encode = told_of_errors(api.response, lambda *given: given, counted.append)
+    encode = reporting_errors(api.response, lambda *given: given, counted.append)
     assert encode(7, message) == (7, message)
     assert counted == errors_in(message)
 

@@ -104,7 +104,7 @@ def test_an_error_is_one_line_and_a_code(
         ("ingest", "", "--out is missing"),
         ("backfill", "--format csv", "--format: 'csv' is none of parquet, delta"),
         ("ingest", "--format csv", "--format: 'csv' is none of parquet, delta"),
-        ("audit", "--window long", "--window: 'long' is no length of time"),
+        ("audit", "--window long", "--window: 'long' is not a duration"),
         ("latency", "--window 0s", "--window: 0s is nothing"),
         ("backfill", "--out moon://b/c", "--out: 'moon://b/c' names no place"),
         ("audit", "--conf master=local", "--conf: 'master=local' is no setting of Spark's"),

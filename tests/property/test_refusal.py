@@ -21,7 +21,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.error_codes_in import told_of_errors
+from tidelog.protocol.wire.error_codes_in import reporting_errors
 from tidelog.protocol.wire.refusal import refusal, refuses_as_a_whole
 
 CODE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -34,7 +34,7 @@ ALL = [
 
 def codes_in(api: Api, response: Any) -> list[int]:
     found: list[int] = []
-    told_of_errors(api.response, lambda _, message: message, found.append)(0, response)
+    reporting_errors(api.response, lambda _, message: message, found.append)(0, response)
     return found
 
 

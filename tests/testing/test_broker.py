@@ -105,7 +105,7 @@ def test_a_broker_is_restarted_and_killed_on_the_same_port_with_its_clock_where_
         broker.kill()
         assert not broker.is_running
         assert len(topic.records()) == 1
-        with pytest.raises(BrokerError, match="was killed: restart"):
+        with pytest.raises(BrokerError, match="was killed: call restart"):
             broker.topic()
         broker.restart()
         assert (broker.port, broker.clock.now().isoformat()) == (port, "2026-03-01T10:30:00+00:00")
@@ -273,7 +273,7 @@ def test_a_fork_uses_a_broker_and_does_not_end_it() -> None:
         process = fork.Process(target=_tell, args=(broker, told))
         process.start()
         asked = [broker.clock.now_ms for _ in range(50)]  # and neither reads the other's answers
-        why = f"the broker belongs to process {os.getpid()}: that one stops it, no fork of it"
+        why = f"the broker belongs to process {os.getpid()}: only that process can stop it, not a fork"
         assert told.get(timeout=30) == (broker.bootstrap, True, len(asked), why)
         process.join()
         assert broker.data_dir.exists()

@@ -313,8 +313,8 @@ def test_it(tidelog):
         ("config='num.partitions=3'", "config='num.partitions=3' is not a dict"),
         ("'num.partitions=3'", "'num.partitions=3' has no name"),
         ("clok='soon'", "unknown argument clok='soon'"),
-        ("clock='soon'", "clock='soon' is no time"),
-        ("clock='2026-03-01T09:00'", "clock='2026-03-01T09:00' does not say its zone"),
+        ("clock='soon'", "clock='soon' is not a time"),
+        ("clock='2026-03-01T09:00'", "clock='2026-03-01T09:00' has no time zone"),
     ],
 )
 @pytest.mark.parametrize("kind", ["", "async "])
@@ -358,7 +358,7 @@ async def test_it():
         ("tidelog.topic('bad/name')", "Topic name is invalid"),
         ("tidelog.topic().records(partition=9)", "there is no partition 9"),
         ("tidelog.clock.advance(days=-1)", "a clock advances by 0 ms or more"),
-        ("tidelog.clock.set('soon')", "is no time"),
+        ("tidelog.clock.set('soon')", "is not a time"),
         ("tidelog.faults.always('produse', error='X')", "did you mean Produce?"),
     ],
 )

@@ -27,5 +27,5 @@ def test_a_moment_is_the_same_in_each_of_its_forms(moment: datetime | int | str)
 
 @pytest.mark.parametrize("moment", ["2026-03-01T09:00", NINE.replace(tzinfo=None), "nine", True, 1.5])
 def test_what_is_no_moment_or_lacks_its_zone_is_refused(moment: object) -> None:
-    with pytest.raises(ValueError, match=r"zone|no time|isoformat"):
+    with pytest.raises(ValueError, match=r"zone|not a time|isoformat"):
         to_ms(moment)  # type: ignore[arg-type]

@@ -172,7 +172,7 @@ def test_a_broker_whose_retention_cannot_be_read_keeps_records(name: str, is_own
     kept["ms"] = found.retention_ms == -1
     part = {"log.cleanup.policy": "cleanup", "log.retention.bytes": "bytes"}.get(name, "ms")
     assert kept == dict.fromkeys(kept, False) | {part: True}
-    assert "holds, which deletes no records" in problem
+    assert "applies, which deletes no records" in problem
 
 
 def test_a_retention_that_can_be_read_stands_beside_one_that_cannot() -> None:

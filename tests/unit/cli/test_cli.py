@@ -104,7 +104,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["groups", "reset", "g", "--topic", "x", "--to-time", "soon"], "--to-time: 'soon' is not a time"),
         (
             ["groups", "reset", "g", "--topic", "x", "--by-duration", "2"],
-            "--by-duration: '2' is no length of time",
+            "--by-duration: '2' is not a duration",
         ),
         (["delete-records", "x"], "give one of --offset N, --before TIME and --all"),
         (
@@ -130,8 +130,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "127.0.0.1:99999"], "the port is out of range, 1 to 65535"),
         (["topics", "list", "--bootstrap", "127.0.0.1:0"], "the port is out of range, 1 to 65535"),
         (["topics", "list", "--bootstrap", "h:" + "9" * 5000], "the port is out of range, 1 to 65535"),
-        (["topics", "list", "--bootstrap", "a..b:9"], "'a..b' is no host name: its parts, between dots"),
-        (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is no host name"),
+        (["topics", "list", "--bootstrap", "a..b:9"], "'a..b' is not a host name: its parts, between dots"),
+        (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is not a host name"),
         (["topics", "create", "x", "--partitions", "2147483648"], "is not in the range 1<=x<=2147483647"),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
         (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: a group must"),

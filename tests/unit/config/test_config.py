@@ -138,7 +138,7 @@ def test_overrides_add_up_and_leave_the_original_alone() -> None:
         ("preallocate", None, "Null value not supported for topic configs: "),
         ("message.format.version", "0.9", "write 0.9.0"),
         ("message.format.version", "0.11", "write 0.11.0"),
-        ("message.format.version", "0.12", "neither a format, 0, 1 or 2, nor a release of Kafka"),
+        ("message.format.version", "0.12", "must be a format, 0, 1 or 2, or a release of Kafka"),
         ("flush.policy", "always", "String must be one of: acks, interval, none"),
         ("segmnt.bytes", "1", "did you mean segment.bytes?"),
         (
@@ -485,5 +485,5 @@ def test_on_port_moves_the_first_listener() -> None:
 
 def test_log_dirs_takes_one_folder() -> None:
     assert load(flags={"log.dirs": "/var/lib/tidelog"}).log_dir == Path("/var/lib/tidelog")
-    with pytest.raises(ConfigError, match=r"^log\.dirs=/a,/b \(command line\): one data folder only"):
+    with pytest.raises(ConfigError, match=r"^log\.dirs=/a,/b \(command line\): several data folders"):
         load(flags={"log.dirs": "/a,/b"})

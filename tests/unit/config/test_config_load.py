@@ -138,13 +138,13 @@ def test_the_last_of_a_repeated_property_wins(tmp_path: Path) -> None:
         ("listeners", "PLAINTEXT://9092", "not of the form NAME://host:port"),
         ("listeners", "PLAINTEXT://h:65536", "not a number from 0 to 65535"),
         ("listeners", "PLAINTEXT://h:-1", "not a number from 0 to 65535"),
-        ("listeners", "PLAINTEXT://::1:9092", "is written in brackets"),
-        ("listeners", "SSL://h:9093", "SSL cannot be spoken yet, only PLAINTEXT"),
-        ("listeners", "SASL_PLAINTEXT://h:9093", "SASL_PLAINTEXT cannot be spoken yet"),
+        ("listeners", "PLAINTEXT://::1:9092", "write an IPv6 address in brackets"),
+        ("listeners", "SSL://h:9093", "SSL is not supported yet; use PLAINTEXT"),
+        ("listeners", "SASL_PLAINTEXT://h:9093", "SASL_PLAINTEXT is not supported yet"),
         ("listeners", "INSIDE://h:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
-        ("listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2", "the name PLAINTEXT stands twice"),
-        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients cannot connect to every interface"),
-        ("advertised.listeners", "PLAINTEXT://:9092", "clients cannot connect to every interface"),
+        ("listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2", "the name PLAINTEXT is used twice"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "clients need a host that they can reach"),
+        ("advertised.listeners", "PLAINTEXT://:9092", "clients need a host that they can reach"),
         ("advertised.listeners", "OUTSIDE://h:9092", "there is no listener OUTSIDE"),
         ("listener.security.protocol.map", "PLAINTEXT", "not of the form NAME:PROTOCOL"),
     ],
@@ -163,13 +163,13 @@ def test_a_bad_setting_is_named_with_its_value_its_place_and_what_is_wrong(
 
 def test_a_mapped_protocol_is_looked_at_too() -> None:
     flags = {"listeners": "INSIDE://h:9092", "listener.security.protocol.map": "INSIDE:SASL_SSL"}
-    with pytest.raises(ConfigError, match="SASL_SSL cannot be spoken yet"):
+    with pytest.raises(ConfigError, match="SASL_SSL is not supported yet"):
         load(flags=flags)
 
 
 def test_two_listeners_cannot_share_a_port_unless_it_is_a_free_one() -> None:
     mapped = {"listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"}
-    with pytest.raises(ConfigError, match="port 9092 stands twice"):
+    with pytest.raises(ConfigError, match="port 9092 is used twice"):
         load(flags={"listeners": "A://:9092,B://:9092", **mapped})
     assert len(load(flags={"listeners": "A://:0,B://:0", **mapped}).listeners) == 2
 

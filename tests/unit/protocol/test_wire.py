@@ -490,7 +490,9 @@ class ManyEmpty:
 
 
 def test_an_array_whose_elements_take_no_bytes_is_an_error() -> None:
-    with pytest.raises(CompileError, match="empty has elements of no bytes, so nothing bounds its count"):
+    with pytest.raises(
+        CompileError, match="empty has elements of 0 bytes, so a frame does not bound their number"
+    ):
         reader_of(ManyEmpty, 0, False)
     assert reader_of(ManyEmpty, 0, True)(bytes([3, 0, 0, 0, 0, 0, 7, 0]), 0, 8)[0].number == 7
 
