@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -23,7 +22,8 @@ from kafka.admin import AlterConfigOp, KafkaAdminClient, NewTopic
 from kafka.admin import ConfigResource as Resource
 from kafka.admin import ConfigResourceType as Type
 
-from tests.support.broker import Broker, Running, run_to_end
+from tests.support.broker import Broker, Running
+from tests.support.command import ok, rows, tidelog
 from tests.support.java import needs_java, run_java
 
 pytestmark = pytest.mark.e2e
@@ -57,34 +57,34 @@ def read(broker: Running, topic: str, count: int, partition: int = 0) -> list[tu
         return [(record.offset, record.value) for _, record in zip(range(count), source, strict=False)]
 
 
-def tidelog(broker: Running, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    return run_to_end(*map(str, arguments), "--bootstrap", broker.address)
-
-
-def ok(broker: Running, *arguments: object) -> str:
-    done = tidelog(broker, *arguments)
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
-
-
-def rows(broker: Running, *arguments: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ok(broker, *arguments, "--json").splitlines()]
-
-
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
-    ok(shared_broker, "topics", "create", topic)
-    said = ok(shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000000")
+    ok(tidelog(shared_broker, "topics", "create", topic))
+    said = ok(
+        tidelog(
+            shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000000"
+        )
+    )
     assert said == f"topic {topic} changed: 3 partitions, retention.ms=5000000\n"
     changed = rows(
-        shared_broker, "topics", "alter", topic, "--delete-config", "retention.ms", "--config", "segment.ms=9"
+        tidelog(
+            shared_broker,
+            "topics",
+            "alter",
+            topic,
+            "--delete-config",
+            "retention.ms",
+            "--config",
+            "segment.ms=9",
+            "--json",
+        )
     )
     assert changed == [
         {"topic": topic, "partitions": None, "set": {"segment.ms": "9"}, "deleted": ["retention.ms"]}
     ]
-    (described,) = rows(shared_broker, "topics", "describe", topic)
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
     assert (len(described["partitions"]), described["options"]) == (3, {"segment.ms": "9"})
     for arguments, words in (
         (["--partitions", "2"], "would not be an increase"),
@@ -101,7 +101,7 @@ def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert done.stderr.startswith(f"tidelog: topic {topic} was not changed: ")
         assert words in done.stderr
-    (described,) = rows(shared_broker, "topics", "describe", topic)
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
     assert (len(described["partitions"]), described["options"]) == (3, {"segment.ms": "9"})
     missing = tidelog(shared_broker, "topics", "alter", f"{topic}-none", "--partitions", 2)
     assert (missing.returncode, "does not exist" in missing.stderr) == (1, True)
@@ -109,29 +109,35 @@ def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
 
 def test_options_are_shown_and_changed(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker({"log.segment.bytes": "5000000"})
-    ok(broker, "topics", "create", topic)
-    assert ok(broker, "configs", "describe", "--topic", topic).split("\n")[1].split() == [
+    ok(tidelog(broker, "topics", "create", topic))
+    assert ok(tidelog(broker, "configs", "describe", "--topic", topic)).split("\n")[1].split() == [
         "segment.bytes",
         "5000000",
         "broker",
         "yes",
     ]
-    said = ok(broker, "configs", "alter", "--broker", 1, "--config", "log.segment.bytes=6000000")
+    said = ok(tidelog(broker, "configs", "alter", "--broker", 1, "--config", "log.segment.bytes=6000000"))
     assert said == "broker 1 changed: log.segment.bytes=6000000\n"
-    changed = rows(broker, "configs", "alter", "--topic", topic, "--config", "retention.ms=-1")
+    changed = rows(
+        tidelog(broker, "configs", "alter", "--topic", topic, "--config", "retention.ms=-1", "--json")
+    )
     assert changed == [{"topic": topic, "set": {"retention.ms": "-1"}, "deleted": []}]
     broker.kill()
     broker.start()
-    found = {row.pop("option"): row for row in rows(broker, "configs", "describe", "--topic", topic)}
+    found = {
+        row.pop("option"): row
+        for row in rows(tidelog(broker, "configs", "describe", "--topic", topic, "--json"))
+    }
     assert found == {
         "retention.ms": {"value": "-1", "source": "topic", "read_only": False},
         "segment.bytes": {"value": "6000000", "source": "dynamic broker", "read_only": False},
     }
     everything = {
-        row.pop("option"): row for row in rows(broker, "configs", "describe", "--broker", 1, "--all")
+        row.pop("option"): row
+        for row in rows(tidelog(broker, "configs", "describe", "--broker", 1, "--all", "--json"))
     }
     assert everything["node.id"] == {"value": "1", "source": "default", "read_only": True}
-    assert ok(broker, "configs", "alter", "--broker", 1, "--delete-config", "log.segment.bytes") == (
+    assert ok(tidelog(broker, "configs", "alter", "--broker", 1, "--delete-config", "log.segment.bytes")) == (
         "broker 1 changed: log.segment.bytes deleted\n"
     )
     refused = tidelog(broker, "configs", "alter", "--broker", 1, "--config", "node.id=2")
@@ -150,9 +156,9 @@ def test_a_broker_that_there_is_not_is_named_with_those_there_are(shared_broker:
 
 
 def test_what_could_not_be_set_is_not_said_to_be_deleted(shared_broker: Running, topic: str) -> None:
-    ok(shared_broker, "topics", "create", topic)
+    ok(tidelog(shared_broker, "topics", "create", topic))
     of_topic, of_broker = ("configs", "alter", "--topic", topic), ("configs", "alter", "--broker", 1)
-    assert ok(shared_broker, *of_topic, "--delete-config", "retention.ms") == (
+    assert ok(tidelog(shared_broker, *of_topic, "--delete-config", "retention.ms")) == (
         f"topic {topic} changed: retention.ms deleted\n"
     )
     for verb, name, words in (
@@ -169,12 +175,12 @@ def test_what_could_not_be_set_is_not_said_to_be_deleted(shared_broker: Running,
         refused = tidelog(shared_broker, *verb, "--delete-config", name)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
         assert words in refused.stderr
-    (described,) = rows(shared_broker, "topics", "describe", topic)
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
     assert len(described["partitions"]) == 1
 
 
 def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str) -> None:
-    ok(shared_broker, "topics", "create", topic)
+    ok(tidelog(shared_broker, "topics", "create", topic))
     send(shared_broker, topic, 3)
     beyond = tidelog(shared_broker, "delete-records", topic, "-p", 0, "--offset", 99, "--yes")
     words = f"--offset 99: partition 0 of {topic} starts at 0 and ends before 3"
@@ -192,7 +198,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
         True,
     )
     compacted = f"{topic}-compacted"
-    ok(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact")
+    ok(tidelog(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact"))
     refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     why = "records can be deleted only if cleanup.policy includes delete (POLICY_VIOLATION, 44)"
@@ -201,14 +207,14 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
 
 def test_records_are_deleted_by_offset_time_and_all(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker({"log.retention.ms": "-1"})
-    ok(broker, "topics", "create", topic, "--partitions", 2)
+    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2))
     send(broker, topic, 10)
     by_offset = ("delete-records", topic, "-p", 0, "--offset", 3)
     kept = tidelog(broker, *by_offset)
     assert (kept.returncode, kept.stdout) == (1, f"topic {topic} kept\n")
     assert kept.stderr.startswith(f"Delete the records of {topic}-0 before offset 3? [y/N]")
-    assert rows(broker, *by_offset, "--yes") == [{"partition": 0, "start": 3}]
-    assert ok(broker, "delete-records", topic, "--before", f"@{START_MS + 6}", "-y").split() == [
+    assert rows(tidelog(broker, *by_offset, "--yes", "--json")) == [{"partition": 0, "start": 3}]
+    assert ok(tidelog(broker, "delete-records", topic, "--before", f"@{START_MS + 6}", "-y")).split() == [
         *("partition", "start"),
         *("0", "6"),
         *("1", "0"),
@@ -218,24 +224,29 @@ def test_records_are_deleted_by_offset_time_and_all(new_broker: Callable[..., Br
     assert read(broker, topic, 1) == [(6, b"6")]
     beyond = tidelog(broker, "delete-records", topic, "-p", 0, "--offset", 11, "--yes")
     assert (beyond.returncode, beyond.stderr.count("\n")) == (1, 1)
-    assert rows(broker, "delete-records", topic, "--all", "-y", "-p", 0) == [{"partition": 0, "start": 10}]
+    assert rows(tidelog(broker, "delete-records", topic, "--all", "-y", "-p", 0, "--json")) == [
+        {"partition": 0, "start": 10}
+    ]
     future = ("delete-records", topic, "--before", "now", "--yes")
-    assert rows(broker, *future) == [{"partition": 0, "start": 10}, {"partition": 1, "start": 0}]
+    assert rows(tidelog(broker, *future, "--json")) == [
+        {"partition": 0, "start": 10},
+        {"partition": 1, "start": 0},
+    ]
 
 
 def test_sizes_on_disk_are_shown(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker()
-    ok(broker, "topics", "create", topic, "--partitions", 2, "--option", "retention.ms=-1")
+    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2, "--option", "retention.ms=-1"))
     send(broker, topic, 5)
     size = sum(path.stat().st_size for path in broker.data_dir.glob(f"{topic}-0/*.log"))
-    *found, folder = rows(broker, "log-dirs")
+    *found, folder = rows(tidelog(broker, "log-dirs", "--json"))
     assert found == [
         {"kind": "partition", "broker": 1, "topic": topic, "partition": 0, "bytes": size},
         {"kind": "partition", "broker": 1, "topic": topic, "partition": 1, "bytes": 0},
     ]
     assert 0 < folder.pop("usable_bytes") <= folder.pop("total_bytes")
     assert folder == {"kind": "log_dir", "broker": 1, "log_dir": str(broker.data_dir), "bytes": size}
-    said = ok(broker, "log-dirs", "--topic", topic).splitlines()[-1]
+    said = ok(tidelog(broker, "log-dirs", "--topic", topic)).splitlines()[-1]
     assert said.startswith(f"broker 1, {broker.data_dir}: {size} bytes in 2 partitions; of ")
 
 

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from kafka import KafkaProducer
 
 from bench.kafka import QUICK_JVM, ApacheKafka
-from tests.support.broker import COMMAND, Broker, Running, environment
+from tests.support.broker import Broker, Running
+from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.java import jars, needs_java
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.broker.clock import Clock
@@ -32,37 +33,6 @@ START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 # Up to seven seconds late, some together, over two partitions.
 LATE_MS = (0, 0, 7000, 100, 6999, 3500, 0, 2500, 1)
 SENT = [(number % 2, START_MS + number * 1000 - LATE_MS[number * 5 % 9]) for number in range(60)]
-
-
-def command(broker: Running, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    return [str(COMMAND), *arguments], {**environment(), "TIDELOG_BOOTSTRAP": broker.address}
-
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def tidelog(broker: Running, *arguments: str, text: str = "") -> Done:
-    """Run a verb to its end, in this process where it reads no lines: it has loaded the client library already."""
-    if arguments[0] == "produce":  # reads from a descriptor, which the runner's standard input has none of
-        line, variables = command(broker, *arguments)
-        run = subprocess.run(line, input=text, capture_output=True, text=True, timeout=50, env=variables)
-        return Done(run.returncode, run.stdout, run.stderr)
-    result = CliRunner().invoke(app, arguments, input=text, env={"TIDELOG_BOOTSTRAP": broker.address})
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Done(result.exit_code, result.stdout, result.stderr)
-
-
-def ok(done: Done) -> str:
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def rows(done: Done) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ok(done).splitlines()]
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from tests.e2e.test_cli import ok, rows, tidelog
 from tests.e2e.test_cli_groups import START_MS, commit
 from tests.support.broker import Broker, Running
+from tests.support.command import ok, rows, tidelog
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.exit_codes import FAILED, USAGE
 from tidelog.client import fetching

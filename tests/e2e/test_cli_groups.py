@@ -10,8 +10,8 @@ from confluent_kafka import Consumer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from tests.e2e.test_cli import Done, ok, rows, tidelog
 from tests.support.broker import Running
+from tests.support.command import Done, ok, rows, tidelog
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.pipeline.jobs import lag
 from tidelog.pipeline.jobs.parts.committed import Reads

@@ -8,8 +8,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from tests.e2e.test_cli import ok, rows, tidelog
 from tests.support.broker import Broker
+from tests.support.command import ok, rows, tidelog
 from tests.support.raw_client import RawClient
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import START_MS

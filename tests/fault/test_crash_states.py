@@ -12,7 +12,7 @@ from tests.fault.crash.scenarios import SCENARIOS
 SEED = 1
 SHARE = 0.02
 SHARES = {"from Kafka": 0.008}  # whose states take longest
-CHECKED = 0.25  # of these `fsck` reads what the crash left, what is served and what is closed
+CHECKED = 0.1  # of these `fsck` reads what the crash left, what is served and what is closed
 # Seconds of one processor; a busy machine may take many times that.
 pytestmark = pytest.mark.timeout(300)
 

@@ -1,9 +1,8 @@
 """Groups on a full or failing disk: acknowledged changes are on disk, and refused ones are not visible."""
 
 import asyncio
-import errno
-import os
-import threading
+import socket
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -25,29 +24,19 @@ from tidelog.protocol.messages.offset_delete import (
 NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
 
 
-class Flushes:
-    """Flushes that wait until the test lets them fail."""
-
-    def __init__(self, disk: FaultyDisk) -> None:
-        self.waits = threading.Event()
-        self._may_fail = threading.Event()
-        disk.on("sync", "syncfs", do=self._flush)
-
-    def _flush(self) -> None:
-        self.waits.set()
-        assert self._may_fail.wait(20)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def fail(self) -> None:
-        self._may_fail.set()
-
-
 async def restarted(served: Served, serve: Serve) -> Served:
     """Restart a broker and wait until it has loaded its groups."""
     await served.stop()
     served = await serve()
     await until(lambda: not served.broker.groups.is_loading)
     return served
+
+
+def reset(client: Client) -> None:
+    """End a connection so that the broker sees at once that nobody listens."""
+    sock = client.writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.writer.transport.abort()
 
 
 async def delete_offset(client: Client) -> int:
@@ -65,9 +54,9 @@ async def test_commits_whose_flush_failed_are_told_to_nobody(serve: Serve, disk:
     assert await one.commit("t", 5) == [NONE]
     held_bytes = served.broker.groups.memory.held_bytes
     log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
-    flushes = Flushes(disk)
+    flushes = disk.hold("sync", "syncfs")
     first = asyncio.create_task(one.commit("t", 6))
-    await asyncio.to_thread(flushes.waits.wait, 20)
+    await flushes.met()
     then = [asyncio.create_task(each.commit("t", 7, 8)) for each in (other, new)]
     await until(lambda: log.log_end_offset == 6)
     flushes.fail()
@@ -84,11 +73,11 @@ async def test_an_offset_whose_flush_failed_is_taken_back_though_its_client_has_
     one, other = GroupMember(await served.connect(), "g"), GroupMember(await served.connect(), "g")
     await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [ErrorCode.NONE]
-    flushes = Flushes(disk)
+    flushes = disk.hold("sync", "syncfs")
     committing = asyncio.create_task(one.commit("t", 6))
-    await asyncio.to_thread(flushes.waits.wait, 20)
+    await flushes.met()
     connections = len(served.server.connections)
-    one.client.writer.transport.abort()
+    reset(one.client)
     await until(lambda: len(served.server.connections) == connections - 1)
     flushes.fail()
     await until(lambda: served.broker.flusher.is_settled)
@@ -104,9 +93,9 @@ async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_who
     clients = [await served.connect(), await served.connect()]
     await one.client.make_topic("t", 1)
     assert await one.commit("t", 5) == [NONE]
-    flushes = Flushes(disk)
+    flushes = disk.hold("sync", "syncfs")
     first = asyncio.create_task(delete_offset(clients[0]))
-    await asyncio.to_thread(flushes.waits.wait, 20)
+    await flushes.met()
     second = asyncio.create_task(delete_offset(clients[1]))
     assert [await one.offsets(), await one.offsets()] == [{}, {}], "time for the second to be looked at"
     flushes.fail()
@@ -290,9 +279,9 @@ async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
     await old.join()
     await old.sync()
     await new.heartbeat()
-    flushes = Flushes(disk)
+    flushes = disk.hold("sync", "syncfs")
     leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
-    await asyncio.to_thread(flushes.waits.wait, 20)
+    await flushes.met()
     assert not isinstance(served.broker.groups.groups["g"], ConsumerGroup)
     flushes.fail()
     assert (await leaving).error_code == REFUSED

@@ -2,12 +2,11 @@
 
 import asyncio
 import resource
-import threading
-from collections.abc import Callable
 
 import pytest
 
 from tests.support.builders import fetch_request, produce_request, records
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.flusher import ANSWER_BYTES
@@ -19,7 +18,6 @@ from tidelog.protocol.messages.produce import (
     PRODUCE,
     ProduceRequest,
 )
-from tidelog.storage.durability import Durability
 from tidelog.storage.log import Log
 
 ACKS_ALL = -1
@@ -29,33 +27,17 @@ def produce(topic: str, value: bytes, acks: int = ACKS_ALL) -> ProduceRequest:
     return produce_request(topic, records(value), acks=acks)
 
 
-def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
-    """Make every flush wait until it is let through; return an event set at the first one, and the way through."""
-    loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    flush = Durability.flush
-
-    def held(self: Durability) -> int:
-        loop.call_soon_threadsafe(entered.set)
-        assert gate.wait(20)
-        return flush(self)
-
-    monkeypatch.setattr(Durability, "flush", held)
-    return entered, gate.set
-
-
-async def test_answers_leave_in_the_order_of_the_requests(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_leave_in_the_order_of_the_requests(client: Client, disk: FaultyDisk) -> None:
     await client.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     client.send(PRODUCE, 9, 100, produce("t", b"waits for the disk"))
     client.send(API_VERSIONS, 2, 101, ApiVersionsRequest())
     client.send(PRODUCE, 9, 102, produce("t", b"so does this"))
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     answer = asyncio.create_task(client.receive(PRODUCE, 9))
     done, _ = await asyncio.wait([answer], timeout=0.05)
     assert not done, "the answer to acks=all left before the flush"
-    let_through()
+    flushes.let_go()
     correlation_id, first = await answer
     assert (correlation_id, first.responses[0].partition_responses[0].base_offset) == (100, 0)
     assert (await client.receive(API_VERSIONS, 2))[0] == 101
@@ -64,35 +46,35 @@ async def test_answers_leave_in_the_order_of_the_requests(
 
 
 async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, disk: FaultyDisk
 ) -> None:
     slow, quick = await served.connect(), await served.connect()
     await slow.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     slow.send(PRODUCE, 9, 1, produce("t", b"waits"))
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     response = await quick.ask(PRODUCE, 9, produce("t", b"does not", acks=1))
     assert response.responses[0].partition_responses[0].base_offset == 1
-    let_through()
+    flushes.let_go()
     await slow.receive(PRODUCE, 9)
 
 
 async def test_requests_in_flight_are_bounded_and_none_is_lost(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 10)
     served = await serve()
     client = await served.connect()
     await client.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     for number in range(100):
         client.send(PRODUCE, 9, number, produce("t", b"%d" % number))
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     log = log_of(served.broker, "t")
     other = await served.connect()
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert log.log_end_offset <= 10
-    let_through()
+    flushes.let_go()
     answers = [await client.receive(PRODUCE, 9) for _ in range(100)]
     assert [correlation_id for correlation_id, _ in answers] == list(range(100))
     offsets = [answer.responses[0].partition_responses[0].base_offset for _, answer in answers]
@@ -100,13 +82,13 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
 
 
 async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
     served = await serve()
     client, other = await served.connect(), await served.connect()
     await client.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     request = produce("t", b"one of five")
     request.topic_data[0].partition_data *= 5
     for number in range(6):
@@ -114,9 +96,9 @@ async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about
     log = log_of(served.broker, "t")
     await asyncio.wait_for(until(lambda: log.log_end_offset >= 10), 20)
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     assert log.log_end_offset == 10
-    let_through()
+    flushes.let_go()
     assert [(await client.receive(PRODUCE, 9))[0] for _ in range(6)] == list(range(6))
     assert log.log_end_offset == 30
 
@@ -249,17 +231,17 @@ async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Ser
     await talking.ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
-async def test_a_stop_answers_what_is_owed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_answers_what_is_owed(served: Served, disk: FaultyDisk) -> None:
     producer, consumer = await served.connect(), await served.connect()
     await producer.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     consumer.send(FETCH, 11, 5, fetch_request("t", 0, max_wait_ms=600_000))
     await until(lambda: bool(served.broker.parked))
     producer.send(PRODUCE, 9, 6, produce("t", b"x"))
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     served.server.stop()
     assert (await consumer.receive(FETCH, 11))[0] == 5
-    let_through()
+    flushes.let_go()
     _, response = await producer.receive(PRODUCE, 9)
     assert response.responses[0].partition_responses[0].error_code == 0
     assert await producer.reader.read() == b""

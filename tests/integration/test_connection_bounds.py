@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import hold_flushes, produce
+from tests.integration.test_connection import produce
 from tests.support.builders import fetch_request
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.running import run
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import answers, dispatch
@@ -55,7 +56,7 @@ from tidelog.storage.files import File, FileSlice
 from tidelog.storage.log import Log
 
 MIB = 1 << 20
-READER = "reader"
+READER, MAIN = "reader", "MainThread"
 
 
 async def filled(served: Served, client: Client, batches: int = 4) -> None:
@@ -142,18 +143,18 @@ async def test_small_answers_to_one_packet_leave_in_several_turns_and_in_few_par
 
 
 async def test_answers_behind_one_that_is_owed_count_too(
-    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, disk: FaultyDisk
 ) -> None:
     await filled(served, client, 1)
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     client.send(PRODUCE, 9, 0, produce("t", b"waits for the disk"))
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     for number in range(1, 60):
         client.send(FETCH, 11, number, fetch_request("t", 0))
     connection = served.connection_of(client)
     await until(lambda: bool(connection._reading.reasons))
     assert len(connection._pending.answers) <= 4
-    let_through()
+    flushes.let_go()
     assert (await client.receive(PRODUCE, 9))[0] == 0
     for number in range(1, 60):
         correlation_id, response = await client.receive(FETCH, 11)
@@ -218,26 +219,22 @@ async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
 async def test_large_answers_come_whole_whether_in_memory_or_not(
     served: Served,
     client: Client,
-    monkeypatch: pytest.MonkeyPatch,
+    disk: FaultyDisk,
     is_warm: bool,
     partition_bytes: int,
 ) -> None:
     await filled(served, client)
     expected = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes))
     threads = set()
-    pread = File.pread
-
-    def noted(file: File, count: int, position: int) -> bytes:
-        threads.add(threading.current_thread().name.partition("_")[0])
-        assert count <= sender.COLD_PIECE_BYTES
-        return pread(file, count, position)
-
-    monkeypatch.setattr(File, "pread", noted)
-    if not is_warm:
-        monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    disk.calls.clear()
+    disk.on("read", do=lambda: threads.add(threading.current_thread().name.partition("_")[0]))
+    disk.is_cold = not is_warm
     for _ in range(5):
         assert await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=partition_bytes)) == expected
-    assert threads == (set() if is_warm else {READER})
+    assert threads == ({MAIN} if is_warm else {READER})
+    if not is_warm:
+        size = min(4 * 900_000, partition_bytes)
+        assert len(disk.paths("read")) >= 5 * size / sender.COLD_PIECE_BYTES
 
 
 async def test_small_answers_behind_a_large_one_keep_their_place(served: Served, client: Client) -> None:
@@ -361,7 +358,7 @@ async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_
 
 @pytest.mark.parametrize("is_warm", [True, False])
 async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_lost(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, is_warm: bool
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, is_warm: bool
 ) -> None:
     served = await serve(queued_max_response_bytes=str(MIB))
     deaf, client = await served.connect(), await served.connect()
@@ -376,8 +373,7 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
         return first(piece, count)
 
     monkeypatch.setattr(FileSlice, "first", noted)
-    if not is_warm:
-        monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    disk.is_cold = not is_warm
     deaf.send(FETCH, 11, 1, fetch_request("t", 0, max_bytes=50 * MIB))
     response = await client.ask(FETCH, 11, fetch_request("t", 0, max_bytes=50 * MIB))
     assert len(response.responses[0].partitions[0].records) > 4 * 900_000
@@ -734,21 +730,19 @@ def waiting_fetches(count: int) -> bytes:
     return b"".join(whole)
 
 
-async def test_a_client_that_has_said_all_and_listens_is_answered(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_has_said_all_and_listens_is_answered(serve: Serve, disk: FaultyDisk) -> None:
     """What waits for the disk waits on; a fetch that waits for records has what is there."""
     served = await serve(num_partitions="2")
     client = await served.connect()
     await client.make_topic("t")
-    entered, release = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     client.send(PRODUCE, 9, 1, produce("t", b"v"))
     client.send(FETCH, 11, 2, wide_fetch(1, max_wait_ms=600_000, min_bytes=MIB))
     client.send(API_VERSIONS, 2, 3, ApiVersionsRequest())
     client.writer.write_eof()
-    await entered.wait()
+    await flushes.met()
     await until(lambda: bool(served.connection_of(client)._reading.reasons & FINISHING))
-    release()
+    flushes.let_go()
     _, stored = await client.receive(PRODUCE, 9)
     assert stored.responses[0].partition_responses[0].error_code == 0
     number, fetched = await client.receive(FETCH, 11)
@@ -965,18 +959,20 @@ async def test_a_frame_that_trickles_is_cut_off(
 
 
 @pytest.mark.usefixtures("watched_often")
-async def test_a_client_that_we_hold_back_is_not_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_we_hold_back_is_not_slow(
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(receive_buffer, "SLOWEST_OVER_S", 0.1)
     served = await serve()
     client = await served.connect()
     await client.make_topic("t")
-    entered, let_through = hold_flushes(monkeypatch)
+    flushes = disk.hold("sync", of="*.log")
     monkeypatch.setattr(pending, "MAX_REQUESTS_IN_FLIGHT", 1)
     frame = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 9000))
     client.writer.write(frame * 2 + frame[:5000])
-    await asyncio.wait_for(entered.wait(), 20)
+    await flushes.met()
     await asyncio.sleep(0.3)
-    let_through()
+    flushes.let_go()
     client.writer.write(frame[5000:])
     for _ in range(3):
         await client.receive(PRODUCE, 9)

@@ -1,9 +1,7 @@
 """Produce, Fetch and ListOffsets as bytes on the wire: shapes that few clients send, bounds, and disks that fail."""
 
 import asyncio
-import errno
 import itertools
-import os
 import threading
 from typing import Any, NamedTuple
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.support import builders
 from tests.support.builders import fetch_request, list_offsets_request, produce_request
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.served import Client, Serve, Served, log_of, until
 from tests.support.wire import uvarint
 from tidelog.broker.clock import Clock
@@ -32,7 +31,6 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.wire.api import Api
 from tidelog.storage import converted
 from tidelog.storage.errors import StorageError, TakesLong
-from tidelog.storage.files import File
 from tidelog.storage.log import Log
 from tidelog.storage.sources import WAITING, WARM
 
@@ -464,23 +462,14 @@ async def test_a_produce_whose_flush_fails_is_answered_so(
     assert codes == [(0, end), (ErrorCode.KAFKA_STORAGE_ERROR, -1)]
 
 
-async def test_what_cannot_be_read_fails_its_partition_alone(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_cannot_be_read_fails_its_partition_alone(asked: Asked, disk: FaultyDisk) -> None:
     """On a reader thread, as it is not in memory."""
     await asked.client.ask(PRODUCE, 9, request("t", 1, records(b"good"), asked.topic_id, 9))
     good = await asked.client.ask(FETCH, 11, fetch_from(0, partition=1))
-    broken = log_of(asked.served.broker, "t").directory
-
-    def bad(file: File, count: int, position: int, pread: Any = File.pread) -> Any:
-        if file.path.parent == broken:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return pread(file, count, position)
-
     wants = [*fetch_from(0).topics[0].partitions, *fetch_from(0, partition=1).topics[0].partitions]
     several = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=wants)])
-    monkeypatch.setattr(File, "pread", bad)
-    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    disk.is_cold = True
+    disk.fail("read", of="t-0/*")
     answer = (await asked.client.ask(FETCH, 11, several)).responses[0].partitions
     assert [part.error_code for part in answer] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert not answer[0].records

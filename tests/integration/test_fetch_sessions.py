@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import T0, records
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.served import Client, Serve, Served, log_of, until
 from tidelog.broker import fetch_sessions
 from tidelog.protocol.error_codes import ErrorCode
@@ -16,7 +17,6 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-from tidelog.storage.files import File
 
 IDS_SINCE = 13
 every_version = pytest.mark.parametrize("version", range(7, FETCH.max_version + 1))
@@ -237,12 +237,12 @@ async def test_segments_that_expire_are_told(serve: Serve) -> None:
     assert partitions_in(await consumer.poll()) == {1: (0, 1, 0)}
 
 
-async def test_what_is_not_in_memory_is_told_too(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_not_in_memory_is_told_too(serve: Serve, disk: FaultyDisk) -> None:
     """A reader thread looks, and the loop tells; what comes meanwhile is not waited for."""
     served, client, consumer = await started(serve, 12)
     await append(client, 0)
     await consumer.poll({1: 0, 2: 0})
-    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    disk.is_cold = True
     assert partitions_in(await consumer.poll({0: 0})) == {0: NEW}
     consumer.send({0: 0}, min_bytes=2 * SIZE, max_wait_ms=60_000)
     await until(lambda: len(served.broker.parked) == 1)

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import threading
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.support.builders import (
     produce_request,
     records,
 )
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.group_member import ASKED
 from tests.support.served import Client, Serve, Served, log_of, until, versions
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -356,23 +356,13 @@ async def test_large_answers_arrive_whole_however_slowly_they_are_read(
         assert (await client.receive(API_VERSIONS, 0))[0] == 100 + correlation_id
 
 
-async def test_what_is_not_in_memory_is_read_by_another_thread(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_in_memory_is_read_by_another_thread(client: Client, disk: FaultyDisk) -> None:
     await client.make_topic("t")
     for n in range(5):
         await client.produce("t", records(b"%d" % n))
     threads = set()
-
-    def cold(*_: object) -> int:
-        raise BlockingIOError
-
-    def pread(fd: int, count: int, position: int, pread: Any = os.pread) -> Any:
-        threads.add(threading.current_thread().name.partition("_")[0])
-        return pread(fd, count, position)
-
-    monkeypatch.setattr(os, "preadv", cold)
-    monkeypatch.setattr(os, "pread", pread)
+    disk.is_cold = True
+    disk.on("read", do=lambda: threads.add(threading.current_thread().name.partition("_")[0]))
     data = await client.fetched("t", 2)
     assert [r.value for r in read_records(data)] == [b"2"]
     answer = await client.list_offsets("t", T0)

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_connection import hold_flushes
 from tests.support.builders import (
     creatable,
     create_request,
@@ -211,16 +210,19 @@ def test_metadata_of_very_many_topics_is_made_in_the_lane_of_what_takes_long(bro
 
 
 async def test_what_is_deleted_while_it_waits_for_the_disk_is_no_fault_of_the_disk(
-    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, other = await served.connect(), await served.connect()
+    client, busy, other = [await served.connect() for _ in range(3)]
     await client.create("t")
-    entered, release = hold_flushes(monkeypatch)
+    await client.create("busy")
+    flushes = disk.hold("sync", of="*.log")
     batch = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+    busy.send(APIS[PRODUCE], 9, 1, produce_request("busy", batch, 0, acks=-1))
+    await flushes.met()
     client.send(APIS[PRODUCE], 9, 1, produce_request("t", batch, 0, acks=-1))
-    await entered.wait()
+    await until(lambda: log_of(served.broker, "t").log_end_offset == 1)
     assert await other.delete("t") == NONE
-    release()
+    flushes.let_go()
     answer = (await client.receive(APIS[PRODUCE], 9))[1].responses[0].partition_responses[0]
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "was deleted" in answer.error_message

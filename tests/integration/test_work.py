@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import threading
 import time
 from collections.abc import Awaitable
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.builders import produce_request
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.running import Threads, in_lanes, run
 from tests.support.served import Client, Serve, until
 from tidelog.broker import running, work
@@ -449,7 +449,7 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 
 
 async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_time_for_it(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LOOP_S", 60.0)
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
@@ -457,10 +457,7 @@ async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_tim
     client = await (await serve(log_index_interval_bytes="2147483647")).connect()
     await filled(client, 60)
 
-    def cold(*_: object) -> int:
-        raise BlockingIOError
-
-    monkeypatch.setattr(os, "preadv", cold)
+    disk.is_cold = True
     lanes: list[Lane] = []
     find = list_offsets._find
 

@@ -18,6 +18,7 @@ A pattern names files by the end of their path, as `Path.match` does: `*.log`, `
 is written aside (`.tmp`) has the name of the file that it replaces.
 """
 
+import asyncio
 import errno
 import os
 import threading
@@ -69,6 +70,31 @@ def _die() -> NoReturn:
     raise Died
 
 
+class Held:
+    """Calls that wait until a test lets them go on, or fail."""
+
+    def __init__(self) -> None:
+        self._met, self._gate = threading.Event(), threading.Event()
+        self._error: int | None = None
+
+    def __call__(self) -> None:
+        self._met.set()
+        assert self._gate.wait(20)
+        if self._error is not None:
+            _fail(self._error)
+
+    async def met(self) -> None:
+        """Wait for the first call."""
+        assert await asyncio.to_thread(self._met.wait, 20)
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+    def fail(self, error: int = errno.EIO) -> None:
+        self._error = error
+        self._gate.set()
+
+
 class FaultyDisk:
     """A disk that works until it is told otherwise; `calls` holds every call with its file, in order."""
 
@@ -77,6 +103,7 @@ class FaultyDisk:
         self.refused: set[str] = set()  # names of files that there was no room for
         self.dirty_bytes: int | None = None  # what the system still has to write; None: as it is
         self.write_max: int | None = None  # a call writes at most so many bytes
+        self.is_cold = False  # nothing of a file is in memory
         self._rules: list[Rule] = []
         self._full: tuple[str, ...] = ()
         self._room = 0
@@ -124,6 +151,12 @@ class FaultyDisk:
         """Have the process die (Died) where it makes a call of these kinds, after so many of them."""
         return self.on(*kinds, do=_die, after=after)
 
+    def hold(self, *kinds: str, of: Patterns = "*") -> Held:
+        """Have calls of these kinds wait."""
+        held = Held()
+        self.on(*kinds, do=held, of=of)
+        return held
+
     @contextmanager
     def failing(self, *kinds: str, of: Patterns = "*", error: int = errno.EIO) -> Iterator[None]:
         """Have calls of these kinds fail within the block."""
@@ -155,6 +188,8 @@ class FaultyDisk:
 
     def meet(self, path: Path, *kinds: str, growth: int = 0) -> int:
         """Let a call happen, or fail it; return how many of the bytes by which it grows the file have room."""
+        if path.is_relative_to("/proc"):
+            return growth
         if path.suffix == ".tmp":
             path = path.with_suffix("")
         with self._lock:
@@ -210,9 +245,11 @@ class _System:
         self._meet(_path_of(fd), "read")
         return os.pread(fd, *args)
 
-    def preadv(self, fd: int, *args: Any) -> int:
+    def preadv(self, fd: int, buffers: Any, position: int, *flags: int) -> int:
+        if flags and self._disk.is_cold:
+            raise BlockingIOError
         self._meet(_path_of(fd), "read")
-        return os.preadv(fd, *args)
+        return os.preadv(fd, buffers, position, *flags)
 
     def read(self, fd: int, count: int) -> bytes:
         self._meet(_path_of(fd), "read")
