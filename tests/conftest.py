@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,12 +16,17 @@ import pytest
 import uvloop
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from tests.support.faulty_disk import disk
 from tests.support.served import broker, client, serve, served
 from tidelog.storage import files
 
 __all__ = ["broker", "client", "disk", "serve", "served"]  # fixtures
+
+# Each of hundreds of processes would compile all that it imports where nobody may keep bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 MEMORY = Path("/dev/shm")
 TOGETHER = ("tests/pipeline/", "tests/conformance/")
@@ -41,6 +47,13 @@ class _TogetherWhatIsStartedOnce(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Forget what is done: after each test the scheduler goes through all that a worker was given."""
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        super().mark_test_complete(node, item_index, duration)
+        if all(self.assigned_work[node][scope].values()):
+            del self.assigned_work[node][scope]
 
 
 @pytest.hookimpl(optionalhook=True)

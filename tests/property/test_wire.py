@@ -15,7 +15,7 @@ from tidelog.protocol.wire.errors import WireError
 
 # Every version is drawn from on its own, so few examples each go a long way.
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
-few = settings(max_examples=6)
+few = settings(max_examples=4)
 
 
 @each_case
