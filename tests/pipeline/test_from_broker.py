@@ -191,7 +191,7 @@ def test_append_times_that_the_protocol_does_not_tell(broker: Broker, client: Ra
         read(asked)
     # Nor where the topic has them now, and had not when the batch was appended.
     (piece,) = from_broker.plan(chosen(broker, topic), NOW)
-    with pytest.raises(WrongOption, match=rf"{topic}-0@0 are records .*source=segments:FOLDER"):
+    with pytest.raises(WrongOption, match=rf"{topic}-0@0 has a create time only.*source=segments:FOLDER"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 
 
@@ -243,7 +243,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(broker: Broker, client: RawC
     (piece,) = from_broker.plan(asked, NOW)
     remake(client, topic)
     client.produce(topic, batch([NOW] * 5))
-    with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and made anew"):
+    with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 
 
