@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OLDEST = (4, 2)  # PySpark: the first that has limits for streams of sources in Python
+_OLDEST = (4, 2)  # the first PySpark in which a Python source can limit the batches of a stream
 
 
 def demand_spark() -> None:
-    """PipelineError where PySpark is missing, or its version is too old for the source."""
+    """Raise PipelineError if PySpark is missing or too old."""
     version = _spark_version()
     if version is None or tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
@@ -24,12 +24,12 @@ def demand_spark() -> None:
 
 
 def _spark_version() -> str | None:
-    """Return the version of PySpark, if possible without loading it, which takes a while."""
+    """Return the version of PySpark. Importing it is slow, so its metadata is tried first."""
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         pass
-    try:  # PYTHONPATH may lead to the PySpark of an unpacked Spark
+    try:  # an unpacked Spark on PYTHONPATH has no metadata
         from pyspark import __version__
     except ImportError:
         return None
@@ -37,7 +37,7 @@ def _spark_version() -> str | None:
 
 
 def demand_classic(spark: "SparkSession") -> None:
-    """PipelineError where a session is one of Spark Connect."""
+    """Raise PipelineError for a session of Spark Connect."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise PipelineError(
             "this is a session of Spark Connect, which the pipeline does not support; run the program on the driver, "
@@ -46,22 +46,21 @@ def demand_classic(spark: "SparkSession") -> None:
 
 
 def register(spark: "SparkSession") -> None:
-    """Have a session know the source and the sink: `spark.read.format("tidelog")`, and `df.write`.
+    """Register the source and the sink with a session: `spark.read.format("tidelog")` and `df.write.format("tidelog")`.
 
-    Of several sessions in one process Spark takes it from one only. PipelineError where PySpark is too old, or the
-    session is one of Spark Connect.
+    If a process has several sessions, Spark keeps the registration of one of them only. PipelineError if PySpark is
+    too old or the session is one of Spark Connect.
     """
     demand_spark()
     demand_classic(spark)
     from tidelog.pipeline.source import TidelogSource
 
     context = spark.sparkContext
-    theirs = context.pythonExec
+    before = context.pythonExec
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
-        context.pythonExec = (
-            sys.executable
-        )  # for the source alone: another interpreter may not have this package
+        # Only for the source: the default interpreter may not have this package.
+        context.pythonExec = sys.executable
     try:
         spark.dataSource.register(TidelogSource)
     finally:
-        context.pythonExec = theirs
+        context.pythonExec = before

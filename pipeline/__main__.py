@@ -1,4 +1,4 @@
-"""The jobs by `python -m tidelog.pipeline JOB`, and by spark-submit of this file: as by `tidelog pipeline JOB`."""
+"""Runs the jobs as `python -m tidelog.pipeline JOB`, or by spark-submit of this file, like `tidelog pipeline JOB`."""
 
 import sys
 

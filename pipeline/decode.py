@@ -1,8 +1,8 @@
-"""From the bytes of a log to Arrow: the records of batches of every format and codec, as columns.
+"""Decodes batches of every format and codec into Arrow columns.
 
-Rows come in the order of the log; only control batches and what is outside the window are left out. Arrow gathers the
-bytes of keys and values from where they lie: the positions that a walk over the records finds are the offsets of an
-array in which every second element is a value, and the others are what lies between.
+Rows keep the order of the log. Control batches and records outside the window are left out. Keys and values are not
+copied one by one: the positions of a column in the buffer become the offsets of an Arrow array whose every second
+element is a value and whose others are the bytes in between, and Arrow takes the values from it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +17,11 @@ from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, Ba
 from tidelog.protocol.records.build import read_headers
 from tidelog.protocol.records.columns import Columns
 
-# Rows of a batch of Arrow's: Spark takes these fastest.
+# Rows of an Arrow batch: the size that Spark takes fastest.
 ROWS: Final = 64 << 10
-# Bytes that rows lie in, of which rows are made at once, at most, but for those of a larger batch.
+# Bytes of batches that are held before rows are made; a larger batch is held alone.
 HELD_BYTES: Final = 64 << 20
-# What a batch may take decompressed: positions are of 32 bits.
+# The largest decompressed batch: positions have 32 bits.
 BATCH_BYTES_MAX: Final = 1 << 30
 _US: Final = 1000
 _LARGEST_MS: Final = (1 << 63) // _US - 1
@@ -33,7 +33,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Window(NamedTuple):
-    """Which records are wanted: offsets and times from the first on, and before the second."""
+    """The records to read: ranges of offsets and times, each with an exclusive end."""
 
     start: int = 0
     end: int = OFFSET_MAX
@@ -41,7 +41,7 @@ class Window(NamedTuple):
     append: tuple[int, int] | None = None
 
 
-# What is known of each record, in this order: its offset, its time, where its parts are.
+# The rows of a table of records: offset, time, and the positions and lengths of the parts.
 _OFFSET, _TIME, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS, _HEADER_COUNT = range(8)
 
 
@@ -51,15 +51,15 @@ class _Rows(NamedTuple):
     data: Buffer
     header: BatchHeader
     append_ms: int
-    is_bound: bool  # appended then, or earlier
-    table: Numbers  # a line for each of the above
+    is_bound: bool  # append_ms is an upper bound
+    table: Numbers  # a row for each constant above
 
 
 class Decoder:
-    """Makes batches of Arrow's of entries, in their order, of one partition."""
+    """Turns the entries of one partition, in order, into Arrow batches."""
 
     def __init__(self, topic: str, partition: int, names: Sequence[str], window: Window) -> None:
-        """Make the columns of `READABLE` that are named, in that order."""
+        """Make the named columns of `READABLE`, in that order."""
         self.schema = pa.schema([READABLE.field(name) for name in names])
         self._topic = topic
         self._partition = partition
@@ -71,19 +71,19 @@ class Decoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether rows are to be taken before there are more."""
+        """Whether the caller must take the rows before it adds more."""
         return self._count >= ROWS or self._bytes >= HELD_BYTES
 
-    def is_better_taken(self, data: Buffer) -> bool:
-        """Tell whether rows are to be taken before there are some of another buffer: to join the two costs more."""
+    def should_take_before(self, data: Buffer) -> bool:
+        """Return whether to take the rows before rows of another buffer are added: joining buffers costs a copy."""
         return self._count >= ROWS // 4 and self._pending[-1].data is not data
 
     def add(
         self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool = False
     ) -> None:
-        """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong.
+        """Add the records of an entry with a correct checksum; RecordsError, RecordError if they cannot be decoded.
 
-        They were appended at `append_ms`, or where that `is_bound`, then or earlier.
+        They were appended at `append_ms`; if `is_bound`, at that time or earlier.
         """
         if header.magic != MAGIC:
             self._add_legacy(data, position, header, append_ms, is_bound)
@@ -91,7 +91,7 @@ class Decoder:
             self._add_batch(data, position, header, append_ms, is_bound)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all that was added since, about `ROWS` at a time."""
+        """Yield the rows added since the last call, about `ROWS` at a time."""
         pending, self._pending = self._pending, []
         count, self._count, self._bytes = self._count, 0, 0
         if not count:
@@ -99,7 +99,7 @@ class Decoder:
         made = pa.record_batch(
             _arrays(self.schema, pending, self._topic, self._partition), schema=self.schema
         )
-        # All alike: a few rows that are left over would cost Spark as much as ten thousand.
+        # Slices of equal size: a batch of a few left-over rows costs Spark as much as one of ten thousand.
         size = -(-count // max(1, round(count / ROWS)))
         for first in range(0, count, size):
             yield made.slice(first, size)
@@ -115,7 +115,7 @@ class Decoder:
             start, end = 0, len(data)
         columns = self._columns
         kernel.scan(data, start, end, header.record_count, columns, contiguous=False)
-        # The columns are used again.
+        # Copied, because the next batch uses the same columns.
         table = np.frombuffer(columns.block, np.int64).reshape(9, -1)[1:, : columns.count].copy()
         table[_OFFSET] += header.base_offset
         if header.is_log_append_time:
@@ -144,7 +144,7 @@ class Decoder:
         return wanted is None or wanted[0] <= time_ms < wanted[1]
 
     def _keep(self, rows: _Rows) -> None:
-        """Hold the rows that lie in the window."""
+        """Keep the rows in the window."""
         window, table = self._window, rows.table
         if not table.size:
             return
@@ -192,7 +192,7 @@ def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int)
 
 
 def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
-    """Return one buffer that has all that the rows lie in, and where in it the buffer of each begins."""
+    """Join the buffers of the rows; return the result, and the position in it of each one's buffer."""
     first = pending[0].data
     if all(rows.data is first for rows in pending):
         return first, np.zeros(len(pending), np.int64)
@@ -208,12 +208,12 @@ def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
 
 
 def timestamps(times_ms: Sequence[int | None]) -> pa.Array:
-    """Return times in ms as a column; None is null."""
+    """Return a column of times in ms; None becomes null."""
     return _timestamps(np.array([NO_TIMESTAMP if each is None else each for each in times_ms], np.int64))
 
 
 def _timestamps(times_ms: Numbers) -> pa.Array:
-    """Return times; null where there is none. What lies beyond the year 294247 is the last moment before."""
+    """Return a column of times: NO_TIMESTAMP becomes null, and times after the year 294247 its end."""
     if len(times_ms) and (times_ms.max() > _LARGEST_MS or times_ms.min() < -_LARGEST_MS):
         times_ms = np.clip(times_ms, -_LARGEST_MS, _LARGEST_MS)
     unknown = times_ms == NO_TIMESTAMP
@@ -223,12 +223,12 @@ def _timestamps(times_ms: Numbers) -> pa.Array:
 
 
 def _timestamp_type(rows: _Rows) -> int:
-    """Return the place of the timestamp type in `_TYPES`."""
+    """Return the index of the timestamp type in `_TYPES`."""
     return 0 if rows.header.magic == 0 else 2 if rows.header.is_log_append_time else 1
 
 
 def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:
-    """Return the bytes that lie at positions, which rise; null where the length is negative."""
+    """Return a column of the bytes at increasing positions; null where the length is negative."""
     count = len(positions)
     edges = np.empty(2 * count + 1, np.int32)
     is_null = lengths < 0
@@ -247,7 +247,7 @@ def _headers(data: Buffer, positions: Numbers, counts: Numbers) -> pa.Array:
     np.cumsum(counts, out=edges[1:])
     keys: list[str] = []
     values: list[bytes | None] = []
-    some = np.flatnonzero(counts)  # messages of older formats have not even a place for headers
+    some = np.flatnonzero(counts)  # without headers there may be no position: older formats have none
     for position, count in zip(positions[some].tolist(), counts[some].tolist(), strict=True):
         for key, value in read_headers(data, position, count):
             keys.append(key)

@@ -1,13 +1,13 @@
-"""What can be wrong with what a job is asked, or reads: each says where, and what to do."""
+"""The errors of the pipeline. Each message says what is wrong, where, and what to do."""
 
 
 class PipelineError(Exception):
-    """Something that was asked for cannot be done."""
+    """A request that cannot be carried out."""
 
 
 class WrongOption(PipelineError):
-    """An option that cannot be understood, or that contradicts another one."""
+    """An option that is not valid, or that contradicts another one."""
 
 
 class DamagedLog(PipelineError):
-    """Bytes of a log are not what was written; it says file@position."""
+    """Bytes of a log that differ from what was written. The message names FILE@POSITION."""

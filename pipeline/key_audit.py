@@ -1,11 +1,11 @@
-"""The keys of a partition that a group has not read to the end, and how far each was delivered.
+"""Finds the keys of a partition that a group has not read to the end, and how far each was delivered.
 
-`tidelog audit keys` and the job `audit-keys` share it. Memory is bounded: a table of a fixed size
-(`protocol/records/tally`), what the caller reads at a time, and a temporary file with each of these keys once. If the
-table has no room for all keys, they are split into shares by hash, and the log is read once for each share. A key is
-identified by 128 bits of a hash under a secret that is new each time.
+`tidelog audit keys` and the job `audit-keys` share it. Memory is bounded: a table of fixed size
+(`protocol/records/tally`), and the batches that the caller reads at a time. The keys themselves go to a temporary file.
+If the table has no room for all keys, they are split into shares by hash, and the log is read once for each share. A
+key is identified by 128 bits of a hash with a random secret.
 
-Records are those that `read_committed` delivers: not those of aborted transactions, no markers, and nothing from the
+Records are those that `read_committed` delivers: no records of aborted transactions, no markers, and nothing from the
 first open transaction on.
 """
 
@@ -27,19 +27,19 @@ from tidelog.storage.compaction.reading import UNREADABLE, Entry, messages, scan
 from tidelog.storage.compaction.transactions import Transactions
 
 TABLE_BYTES: Final = 96 << 20
-# How many of the table's entries may be taken: what is looked for is found in a few steps.
+# The share of the table's entries that may be used, so that a lookup takes few steps.
 _LOAD: Final = 0.75
 _SPLIT_BITS_MAX: Final = 40
-# Why it is not known whether something of a key was delivered: what would tell is gone.
+# Why it is unknown whether a record of a key was delivered: its records were removed.
 COMPACTED: Final = "compacted"
 DELETED: Final = "deleted"
 
-# Yields the entries of a range of offsets, some at a time.
+# Yields the entries of a range of offsets, in lists.
 Read = Callable[[int, int], Iterable[list[Entry]]]
 
 
 class Bounds(NamedTuple):
-    """Where a partition begins and ends, and the offset that the group has committed, 0 for none."""
+    """The start and end of a partition, and the committed offset of the group, 0 if there is none."""
 
     start: int
     end: int
@@ -47,21 +47,21 @@ class Bounds(NamedTuple):
 
 
 class Behind(NamedTuple):
-    """A key with records that were not delivered yet."""
+    """A key with records that were not delivered."""
 
     key: bytes | None
     produced_offset: int
     delivered_offset: int | None
-    gone: str | None  # without a delivered offset, what may have removed it: COMPACTED, DELETED
-    records: int
-    first_ms: int  # the time of the first of these records, -1 if it has none
+    gone: str | None  # if delivered_offset is None, what may have removed the record: COMPACTED, DELETED
+    records: int  # not delivered
+    first_ms: int  # the time of the first of these records; -1 if it has none
 
     def waits_ms(self, now_ms: int) -> int | None:
         """Return how long the first of these records has waited; None if it has no time."""
         return None if self.first_ms < 0 else max(0, now_ms - self.first_ms)
 
     def row(self, partition: int, now_ms: int) -> dict[str, Any]:
-        """Return it as JSON has it: a key that is not UTF-8 is `key_base64`."""
+        """Return the row for JSON. A key that is not UTF-8 is `key_base64`."""
         key: dict[str, str | None]
         try:
             key = {"key": None if self.key is None else self.key.decode()}
@@ -79,17 +79,17 @@ class Behind(NamedTuple):
 
 
 class _Full(Exception):
-    """There are more keys than the table has room for."""
+    """The table has no room for another key."""
 
 
 class _Transactional(Exception):
-    """What became of transactions is to be known first."""
+    """The log has transactions, so their outcome must be read first."""
 
 
 def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterator[Behind]:
-    """Yield the keys that are behind, in the order of their first records that were not delivered.
+    """Yield the keys that are behind, within each share in the order of their first record that was not delivered.
 
-    Where keys are divided into shares that is the order within each. PipelineError where records cannot be read.
+    PipelineError if records cannot be read.
     """
     audit = _Audit(read, bounds)
     shares = [Share()]
@@ -101,7 +101,7 @@ def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterat
                 yield from audit.results(counted)
         except _Full:
             if share.mask.bit_length() >= _SPLIT_BITS_MAX:
-                raise PipelineError("there is no room for the keys: have it use more memory") from None
+                raise PipelineError("there is no room for the keys: use more memory") from None
             mask = share.mask << 1 | 1
             shares += [Share(mask, share.number | share.mask + 1), Share(mask, share.number)]
         except _Transactional:
@@ -110,7 +110,7 @@ def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterat
 
 
 class _Tally:
-    """The table, and the keys that are in it."""
+    """The table, and a file with the keys in it."""
 
     _head = Struct("=qqq")  # the entry, the time of the first record, the length of the key or -1
 
@@ -133,7 +133,7 @@ class _Tally:
         self._keys.close()
 
     def count(self, batch: "_Batch", hashes: Buffer, offsets: range, share: Share) -> None:
-        """Count records; _Full where there is no room for a key of theirs."""
+        """Count records; _Full if there is no room for one of their keys."""
         columns, base_offset = batch.columns, batch.header.base_offset
         if len(self._new) < 2 * columns.count:
             self._new = array("q", bytes(16 * columns.count))
@@ -156,7 +156,7 @@ class _Tally:
                 yield bytes(data[at : at + length])
 
     def each(self) -> Iterator[tuple[bytes | None, int, tally.Count]]:
-        """Yield the keys in the order in which they came: with the time of the first record, and what was counted."""
+        """Yield each key in the order of arrival, with the time of its first record and its counts."""
         self._keys.seek(0)
         while head := self._keys.read(self._head.size):
             entry, first_ms, length = self._head.unpack(head)
@@ -165,7 +165,7 @@ class _Tally:
 
 
 class _Batch:
-    """The records of an entry as columns, which are used again for the next."""
+    """The records of an entry as columns. The next entry uses the same columns."""
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -174,7 +174,7 @@ class _Batch:
         self._times: list[int] = []
 
     def open(self, entry: Entry) -> None:
-        """Find the records; PipelineError where they cannot be read."""
+        """Decode an entry; PipelineError if it cannot be read."""
         header, self._times = entry.header, []
         self.header = header
         try:
@@ -199,7 +199,7 @@ class _Batch:
         self._times = [time_ms for _, time_ms, _, _ in found]
 
     def time_ms(self, record: int) -> int:
-        """Return the time that a record carries."""
+        """Return the time of a record."""
         if self.header.magic != MAGIC:
             return self._times[record]
         if self.header.is_log_append_time:
@@ -209,7 +209,7 @@ class _Batch:
 
 
 class _Audit:
-    """One partition; the same for all shares."""
+    """Audits one partition, for all shares."""
 
     def __init__(self, read: Read, bounds: Bounds) -> None:
         self._read = read
@@ -219,10 +219,10 @@ class _Audit:
         self._hashes = bytearray()
         self._secret = secrets.token_bytes(key_hashes.SECRET_BYTES)  # one for all shares
         self._transactions: Transactions | None = None
-        self._there = 0  # records and markers among those that were delivered, of one share
+        self._there = 0  # delivered records and markers that the log still has
 
     def read_markers(self) -> None:
-        """Learn what became of each transaction: its marker comes behind its records."""
+        """Learn the outcome of each transaction: its marker comes after its records."""
         self._transactions = Transactions()
         for found in self._read(self._start, self._end):
             for entry in found:
@@ -230,7 +230,7 @@ class _Audit:
         self._end = min(self._end, self._transactions.first_open)
 
     def count(self, counted: _Tally, share: Share) -> None:
-        """Count what was not delivered, key by key, and find what was delivered of these keys."""
+        """Count the records that were not delivered by key, then find the last delivered record of these keys."""
         left = range(self._next, self._end)
         for entry in self._entries(left):
             if self._is_data(entry.header):
@@ -269,7 +269,7 @@ class _Audit:
         return self._hashes
 
     def results(self, counted: _Tally) -> Iterator[Behind]:
-        """Yield what was counted."""
+        """Yield the counted keys."""
         gone = self._gone()
         for key, first_ms, each in counted.each():
             delivered = each.delivered_offset if each.delivered_offset >= 0 else None
@@ -283,7 +283,7 @@ class _Audit:
             )
 
     def _gone(self) -> str | None:
-        """Return what may have taken records that were delivered; None where all of them are there."""
+        """Return what may have removed delivered records; None if all of them are there."""
         if self._there < self._next - self._start:
             return COMPACTED
         return DELETED if min(self._committed, self._start) > 0 else None

@@ -1,4 +1,4 @@
-"""The wall clock: the one place of the pipeline that reads it, for times such as "2 hours ago"."""
+"""The wall clock. No other module of the pipeline reads it."""
 
 import time
 

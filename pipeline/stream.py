@@ -1,13 +1,13 @@
 """`spark.readStream.format("tidelog")`: the log as a table that grows.
 
-Spark keeps offsets in its checkpoint: `{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`, for each partition
-the next offset to read. A partition that is not in it begins at 0. `began` is where the stream began: Spark keeps only
-the end of its first batch, and asks again where that batch begins if it was killed meanwhile. `from_ms` is a relative
-time of option `from`, as of when the stream began. Between two offsets lie the same records whenever they are read, or
-the read fails: each record is in one batch, so a sink that writes each batch once writes each record once.
+Spark keeps offsets in its checkpoint: `{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`, with the next
+offset to read of each partition. A partition that is missing there starts at 0. `began` has the first offsets of the
+stream: Spark stores only the end of the first batch, and after a kill it asks again for the start. `from_ms` is a
+relative time of option `from`, resolved when the stream began.
 
-Records that retention deletes before the stream reads them are an error, unless `failOnDataLoss=false`. A topic that
-was deleted and created again is always an error.
+A read between two offsets always gives the same records, or fails. Each record is in one batch, so a sink that writes
+each batch once writes each record once. If retention deletes records before the stream reads them, the stream fails,
+unless `failOnDataLoss=false`. If the topic was deleted and created again, the stream always fails.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from tidelog.pipeline.tasks import KINDS, Task, packed
 
 Offsets = dict[int, int]
 
-# Unless another number is asked for: a stream that has much to catch up with commits after each second or so.
+# The default limit of a batch: a stream that catches up commits about every second.
 RECORDS_A_BATCH: Final = 1_000_000
 _BEGAN: Final = "began"
 
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One stream."""
 
     def __init__(self, chosen: Options, names: tuple[str, ...]) -> None:
-        """WrongOption where an option is for tables that do not grow."""
+        """Raise WrongOption for an option that streams do not have."""
         if chosen.max_records is not None:
             raise WrongOption(
                 "option maxRecords: a stream has no end; write maxRecordsPerTrigger for its batches"
@@ -51,8 +51,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise WrongOption(f"option table: a stream is of records; {chosen.table} are read as a table")
         if "to_ms" in chosen.relative:
             raise WrongOption(
-                "option to: a stream would pass over all that comes after it, for good; write the time itself, such as "
-                f"{times.show(chosen.to_ms or 0, UTC)}"
+                "option to: a stream would skip all records after a relative time for good; write an absolute time, "
+                f"such as {times.show(chosen.to_ms or 0, UTC)}"
             )
         self._options = chosen
         self._names = names
@@ -67,11 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._written(found, firsts, self._time() | {_BEGAN: _named(firsts)})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return option `maxRecordsPerTrigger`, or what takes no more than some seconds."""
+        """Return option `maxRecordsPerTrigger`, or its default."""
         return ReadMaxRows(self._options.max_records_per_trigger or RECORDS_A_BATCH)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Have the stream end where the log ends now."""
+        """Make the stream stop at the current end of the log."""
         self._targets = _ends(self._topic_offsets())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._written(found, _ends(found), self._time())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends, which begins at `start`: what lies before that has been written."""
+        """Return the end of the batch that begins at `start`. Everything before `start` has been written."""
         at = _read(start)
         found = self._topic_offsets()
         self._demand_same(start, found)
@@ -92,11 +92,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._written(found, _next(at, found.spans, self._targets, most), self._time(start) | began)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a batch; PipelineError if some of its records are not there any more."""
+        """Return the tasks of a batch; PipelineError if some of its records are gone."""
         chosen = self._options._replace(**self._time(end))
         first, last = _read(start), _read(end)
         if start.get(_BEGAN) != end.get(_BEGAN, start.get(_BEGAN)):
-            # The first batch once more, after a kill: `start` is where a stream would begin now.
+            # The first batch again, after a kill: `start` is where a new stream would begin.
             first = _offsets(end[_BEGAN])
         ranges = {
             partition: (first.get(partition, 0), offset)
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         pieces = self._kind.between(chosen, ranges, now_ms()) if ranges else []
         try:
-            # Behind it: what had been deleted before was not planned, and is not there now.
+            # After the plan: it leaves out records that were deleted before, and this check finds them missing.
             found = self._topic_offsets()
             self._demand_same(end, found)
             self._demand_kept(ranges, found)
@@ -120,11 +120,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from partition.rows(self._names, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit to the consumer group of option `group`: what lies before `end` has been written."""
+        """Commit to the consumer group of option `group`. Everything before `end` has been written."""
         self._commit(_read(end))
 
     def _commit(self, offsets: Offsets) -> None:
-        """Commit offsets, unless they are the last ones that were committed."""
+        """Commit offsets, unless they are the same as in the last commit."""
         if self._options.group and offsets and offsets != self._committed:
             from_broker.commit(self._options, offsets)
             self._committed = offsets
@@ -134,55 +134,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _time(self, offset: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """Return the time that is relative to when the stream began, if it is: as an offset says, or as it is now."""
+        """Return a relative `from_ms`: as an offset has it from when the stream began, else as of now."""
         return {name: offset.get(name, self._options.from_ms) for name in self._options.relative}
 
     def _written(self, found: TopicOffsets, offsets: Offsets, more: dict[str, Any]) -> dict[str, Any]:
-        """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
+        """Return offsets for Spark, in a fixed order: Spark compares their text."""
         topic = {"topic": self._options.topic, "topic_id": found.topic_id}
         return topic | {"partitions": _named(offsets)} | more
 
     def _demand_same(self, offset: Mapping[str, Any], found: TopicOffsets) -> None:
-        """PipelineError if the offsets are of another topic, of the same name too."""
+        """Raise PipelineError if the offsets are of another topic, or of an earlier one with the same name."""
         topic = offset.get("topic", self._options.topic)
         if topic != self._options.topic:
             raise PipelineError(
-                f"the checkpoint is of topic {topic}, not of {self._options.topic}: each needs one of its own"
+                f"the checkpoint is of topic {topic}, not of {self._options.topic}: each topic needs its own"
             )
         was = offset.get("topic_id", "")
         if was != found.topic_id:
             raise PipelineError(
-                f"topic {self._options.topic} was deleted and made anew (its id was {was or 'none'}, and is "
-                f"{found.topic_id or 'none'}): the checkpoint is of the one before; start with a new checkpoint"
+                f"topic {self._options.topic} was deleted and created again (its id was {was or 'none'}, and is "
+                f"{found.topic_id or 'none'}): the checkpoint is of the old topic; start with a new checkpoint"
             )
         gone = sorted(set(_read(offset)) - set(found.spans))
         if gone:
             raise PipelineError(
-                f"topic {self._options.topic}: the stream has read partition {gone[0]}, and there is none now among "
-                f"those that are read, {sorted(found.spans)}; see option partitions, or start with a new checkpoint"
+                f"topic {self._options.topic}: the stream has read partition {gone[0]}, which is not among the "
+                f"partitions to read now, {sorted(found.spans)}; see option partitions, or start with a new checkpoint"
             )
 
     def _demand_kept(self, ranges: Mapping[int, tuple[int, int]], found: TopicOffsets) -> None:
-        """PipelineError if records that are to be read, or were, are not there any more."""
+        """Raise PipelineError if retention has deleted records to read, or if the log ends before them."""
         for partition, (start, end) in ranges.items():
             log_start, log_end = found.spans[partition]
             name = f"{self._options.topic}-{partition}@{start}"
             if start < log_start and self._options.fails_on_loss:
                 raise PipelineError(
                     f"{name}: retention has deleted offsets {start} to {log_start - 1} before the stream has read "
-                    "them; go on without them with failOnDataLoss=false, or start with a new checkpoint"
+                    "them; skip them with failOnDataLoss=false, or start with a new checkpoint"
                 )
             if end > log_end:
                 raise PipelineError(
-                    f"{name}: the stream is at offset {end}, and the log ends at {log_end}: records that were there "
-                    "have been lost; start with a new checkpoint"
+                    f"{name}: the stream is at offset {end}, and the log ends at {log_end}: records have been lost; "
+                    "start with a new checkpoint"
                 )
 
 
 def _next(
     at: Offsets, spans: Mapping[int, tuple[int, int]], targets: Offsets | None, most: int | None
 ) -> Offsets:
-    """Return offsets behind `at`, so many at most: as many of each partition as of any other that has them."""
+    """Advance offsets by at most `most` records, shared evenly among the partitions that have records."""
     firsts = {partition: max(at[partition], spans[partition][0]) for partition in at}
     ends = {partition: spans[partition][1] for partition in at}
     if targets is not None:

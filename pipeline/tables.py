@@ -1,4 +1,4 @@
-"""The columns of the source's tables, for Arrow and for Spark."""
+"""The schemas of the source's tables, for Arrow and for Spark."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ RECORDS: Final = pa.schema(
         ("leader_epoch", pa.int32()),
     ]
 )
-# A column of records that is made where it is asked for by name: append times are bounds where they were lost.
+# A column of records that must be requested by name: whether the append time is only an upper bound.
 IS_BOUND: Final = "is_append_bound"
 READABLE: Final = RECORDS.append(pa.field(IS_BOUND, pa.bool_()))
 BATCHES: Final = pa.schema(
@@ -74,13 +74,13 @@ SEGMENTS: Final = pa.schema(
     ]
 )
 _MAY_BE_NULL: Final = ("timestamp", "binary")
-# By the value of option `table`: the columns of each, and those that may be asked for.
+# By the value of option `table`: the default columns, and the columns that may be requested.
 SCHEMAS: Final = {"records": RECORDS, "batches": BATCHES, "segments": SEGMENTS}
 COLUMNS: Final = SCHEMAS | {"records": READABLE}
 
 
 def ddl(schema: pa.Schema) -> str:
-    """Return the columns in Spark's words."""
+    """Return a schema in Spark's DDL."""
     return ", ".join(f"`{field.name}` {_spark(field.type)}" for field in schema)
 
 
@@ -103,7 +103,7 @@ _NAMES: Final = {
 
 
 def checked(schema: StructType, table: pa.Schema) -> tuple[str, ...]:
-    """Return the names of the columns that are asked for, in their order; WrongOption where one is not of the table."""
+    """Return the names of the requested columns, in order; WrongOption if the table has no such column."""
     names = schema.fieldNames()
     for field in schema.fields:
         number = table.get_field_index(field.name)

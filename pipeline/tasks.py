@@ -1,7 +1,4 @@
-"""Tasks of Spark, and the two ways to read: from files and from a broker.
-
-One after another, tasks read pieces in the order of the plan.
-"""
+"""The tasks of Spark, and the two kinds of source: files and a broker. Tasks keep the order of the planned pieces."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -15,13 +12,13 @@ from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import Options
 
-# Each has `plan(options, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
-# `rows(piece, names, options)`, `batches(piece, options)`, `release(pieces)` of those that are not read,
+# Each module has `plan(options, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
+# `rows(piece, names, options)`, `batches(piece, options)`, `release(pieces)`,
 # `topic_offsets(options, now_ms)` and `first_offsets(options, topic_offsets, now_ms)`.
 KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from_broker}
 
 
-# Less than this is no work to share out: to run a task costs as much as the decoding of 30 MB.
+# Do not split less than this: a task costs as much as decoding 30 MB.
 _LEAST_BYTES: Final = 4 << 20
 
 
@@ -32,7 +29,7 @@ class Task(InputPartition):
         self.pieces = pieces
 
     def rows(self, names: Sequence[str], chosen: Options) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows of its pieces, and let go of all of them, though it is stopped early."""
+        """Yield the rows of its pieces, and release all pieces, even if it is closed early."""
         kind = KINDS[chosen.kind]
         try:
             for piece in self.pieces:
@@ -42,9 +39,9 @@ class Task(InputPartition):
 
 
 def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:
-    """Return tasks that read pieces in their order, each as many as take so many bytes, or one that is larger.
+    """Pack pieces, in order, into tasks of at most `task_bytes`; a larger piece is a task alone.
 
-    They are of less where else there would not be one for each core, which the driver counts by its own.
+    Tasks are smaller if there would otherwise be fewer than cores. The cores of the driver count.
     """
     left = sum(piece.size_bytes for piece in pieces)
     count = max(-(-left // task_bytes), min(os.cpu_count() or 1, left // _LEAST_BYTES), 1)
@@ -52,7 +49,7 @@ def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:
     held = 0
     for piece in pieces:
         size = piece.size_bytes
-        # All have alike much to do: what is left is shared out among those to come.
+        # Tasks get equal shares: the remaining bytes are divided among the remaining tasks.
         if not packs or held + size > task_bytes or held + size / 2 > left / count:
             count, left, held = max(count - bool(packs), 1), left - held, 0
             packs.append([])

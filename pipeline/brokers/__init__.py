@@ -1,1 +1,1 @@
-"""Reading a log from a broker, by its protocol."""
+"""Reading a log from a broker, over the Kafka protocol."""

@@ -1,4 +1,4 @@
-"""The brokers that a source or a target names: a client of them, whose errors are the pipeline's."""
+"""A client of the brokers that a source or a target names. Its errors become PipelineError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ CLIENT_ID: Final = "tidelog-pipeline"
 
 @contextmanager
 def connected(place: str) -> Iterator[Cluster]:
-    """Yield the cluster behind HOST:PORT, or some of them with commas; WrongOption, PipelineError."""
+    """Yield a client of the cluster at HOST:PORT[,HOST:PORT...]; WrongOption, PipelineError."""
     with Cluster(addresses(place), CLIENT_ID) as cluster:
         try:
             yield cluster
@@ -25,7 +25,7 @@ def connected(place: str) -> Iterator[Cluster]:
 
 
 def addresses(place: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports of HOST:PORT, or of several with commas; WrongOption."""
+    """Parse HOST:PORT[,HOST:PORT...]; WrongOption."""
     try:
         return [_address(each.strip()) for each in place.split(",")]
     except ValueError as error:

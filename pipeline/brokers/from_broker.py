@@ -1,15 +1,13 @@
-"""What is read of a topic from a broker: the pieces, and the rows of each.
+"""Reading a topic from a broker: options become pieces, which are ranges of offsets, and a piece becomes Arrow batches.
 
-Owns the way from options to ranges of offsets, and from a piece to batches of Arrow's. What the protocol
-tells of time bounds only the start of a range: the first record at or after a time. Behind it, times come in any order,
-so what is wanted of them is chosen record by record. When a record was appended the protocol tells of topics with
-`message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
+A lookup by time gives the first record at or after a time, so it bounds only the start of a range. After it, times are
+in any order: each record is tested. The protocol carries append times only for topics with
+`message.timestamp.type=LogAppendTime`; for others, `append_time` is null.
 
-Compaction may run during a read. It removes the last record of a key before the planned end when a later record, after
-the planned end, supersedes it; the protocol cannot pin records. So a batch read of a compacted topic reads each
-partition in one task, in order, and on past the planned end until it has caught up with the log. The last record of a
-key is never removed, so such a read meets a record of every key that was there. Streams need none of this: a later
-batch has the record that superseded.
+Compaction may run during a read. It removes the last record of a key before the planned end if a record after the
+planned end supersedes it; the protocol cannot pin records. So a batch read of a compacted topic reads each partition
+in one task, in order, and past the planned end until it has caught up with the log. The last record of a key is never
+removed, so such a read finds a record of every key. Streams need none of this: a later batch has the newer record.
 """
 
 import logging
@@ -41,30 +39,31 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
 
-# Fewer are one task, and more are not, whatever their size.
+# A piece has at least and at most so many records, whatever their size.
 _LEAST_RECORDS, _MOST_RECORDS = 10_000, 1_000_000
 _log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """A range of offsets of one partition: that of the window.
+    """The offsets of a window in one partition.
 
-    `end` is where it ends as far as the log goes now. If the window goes further, so does the read.
+    `end` is the end of the window or of the log, whichever came first at the plan. If the window ends later, the read
+    goes on as the log grows.
     """
 
     of: Partition
     window: Window
-    record_bytes: int  # what one takes, about
+    record_bytes: int  # estimated size of one record
     end: int
 
     @property
     def size_bytes(self) -> int:
-        """How much is read, about."""
+        """The estimated size of the piece."""
         return (self.end - self.window.start) * self.record_bytes
 
 
 def plan(chosen: Options, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
-    """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
+    """Return pieces that contain every requested record, by partition and offset."""
     if chosen.table != RECORDS_TABLE:
         raise WrongOption(
             f"option table: a broker gives records; {chosen.table} are read from segments:FOLDER"
@@ -78,7 +77,7 @@ def plan(chosen: Options, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log
 
 
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:  # noqa: ARG001
-    """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
+    """Return pieces that contain the requested records in a range of offsets for each partition."""
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         return list(_pieces(cluster, topic, chosen, window_of(chosen), ranges))
@@ -89,7 +88,7 @@ def _in_digits(found: bytes) -> str:
 
 
 def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:  # noqa: ARG001
-    """Return where the partitions that are read begin and end now."""
+    """Return the current start and end of each requested partition."""
     with connected(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         partitions = chosen_partitions(chosen, list(topic.leaders))
@@ -101,7 +100,7 @@ def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:  # noqa: ARG001
 
 
 def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int, int]:  # noqa: ARG001
-    """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
+    """Return the offset in each partition from which on all records of option `from` and later lie."""
     with connected(chosen.place) as cluster:
         window = window_of(chosen)
         topic = cluster.topic(chosen.topic)
@@ -112,7 +111,7 @@ def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int
 
 
 def demand_append_time(chosen: Options) -> None:
-    """Raise WrongOption where the topic has records of which nobody is told when they were appended."""
+    """Raise WrongOption if the topic has records whose append time the protocol does not carry."""
     with connected(chosen.place) as cluster:
         name = cluster.topic(chosen.topic).name
         if topic_options(cluster, name).get("message.timestamp.type") == "CreateTime":
@@ -120,7 +119,7 @@ def demand_append_time(chosen: Options) -> None:
 
 
 def commit(chosen: Options, offsets: Mapping[int, int]) -> None:
-    """Commit offsets to the group of the options."""
+    """Commit offsets by partition to the consumer group of option `group`."""
     with connected(chosen.place) as cluster:
         commit_offsets(
             cluster, chosen.group, {Partition(chosen.topic, n): each for n, each in offsets.items()}
@@ -137,7 +136,7 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
             cluster, of, window.start, piece.end, window.end, piece.record_bytes, not chosen.fails_on_loss
         )
         for answer in found:
-            if answer.start > checked.next_offset:  # what lay between is lost
+            if answer.start > checked.next_offset:  # the records in between are lost
                 decoder = Decoder(of.topic, of.partition, names, window._replace(start=answer.start))
             for at, header in checked.entries(answer):
                 append_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
@@ -147,7 +146,7 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
                     checked.bad(answer, at, header, str(error))
                 if decoder.is_full:
                     yield from decoder.take()
-            # Rows of one answer lie in one buffer, which nobody has to copy.
+            # The rows of one answer share a buffer, so Arrow can use it without a copy.
             yield from decoder.take()
 
 
@@ -163,22 +162,22 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
 
 
 def release(planned: Iterable[Piece]) -> None:
-    """Do nothing: a broker keeps nothing for a piece that is not read."""
+    """Do nothing: a broker holds no resources for a piece."""
 
 
 class _Checked:
-    """Hands over the entries that are as they were written, and the others to what option `bad` says."""
+    """Yields the sound entries of a piece, and treats damaged ones as option `bad` says."""
 
     def __init__(self, of: Partition, chosen: Options, window: Window) -> None:
         self._of = of
         self._window = window
         self._how = chosen.bad
         self.next_offset = window.start
-        self._needs_append_time = _asks_append_time(chosen)
+        self._needs_append_time = _needs_append_time(chosen)
         self._handler = quarantine.handler(chosen.bad, chosen.quarantine, of.topic, of.partition)
 
     def entries(self, answer: Fetched) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield position and header of each entry that may have rows."""
+        """Yield position and header of each entry that may have rows in the window."""
         for at, header in answer.entries:
             if self.next_offset >= self._window.end:
                 return
@@ -187,27 +186,27 @@ class _Checked:
                 self.bad(answer, at, header, "the checksum is wrong")
             elif header.last_offset >= self._window.start:
                 if self._needs_append_time and not (header.is_log_append_time or header.is_control):
-                    raise _no_append_time(f"at {self._of}@{header.base_offset} are records")
+                    raise _no_append_time(f"{self._of}@{header.base_offset} has a create time only")
                 yield at, header
             self.next_offset = max(self.next_offset, header.last_offset + 1)
 
     def bad(self, answer: Fetched, at: int, header: BatchHeader, reason: str) -> None:
-        """Do with an entry as option `bad` says."""
+        """Treat a damaged entry as option `bad` says."""
         data = bytes(answer.data[at : at + header.size_bytes])
         if self._how == FAIL:
             raise DamagedLog(
-                f"{self._of}@{header.base_offset}: {len(data)} bytes that the broker sent are damaged, {reason}; read "
-                f"the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
+                f"{self._of}@{header.base_offset}: {len(data)} bytes that the broker sent are damaged, {reason}; skip "
+                f"them with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
             )
         self._handler(Path(str(self._of)), header.base_offset, quarantine.held(data), reason)
 
     def _demand_end(self, header: BatchHeader) -> None:
-        """DamagedLog where an entry that is damaged does not tell for sure how many offsets it has."""
+        """Raise DamagedLog if the header of a damaged entry may not give the number of its offsets."""
         follows = header.base_offset <= self.next_offset <= header.last_offset
         if self._how != FAIL and not (follows and header.last_offset_delta == header.record_count - 1):
             raise DamagedLog(
                 f"{self._of}@{self.next_offset}: bytes that the broker sent are damaged, and nothing tells where the "
-                f"next good record is; read the segments on the broker's disk instead (source=segments:FOLDER)"
+                "next good record is; read the segments on the broker's disk instead (source=segments:FOLDER)"
             )
 
 
@@ -215,8 +214,8 @@ def _is_compacted(cluster: Cluster, topic: str) -> bool:
     policy = topic_options(cluster, topic).get("cleanup.policy")
     if policy is None:
         _log.warning(
-            "broker does not tell cleanup.policy topic=%s; if the topic is compacted while it is read, keys may be "
-            "missing from the result: grant DescribeConfigs on the topic",
+            "the broker does not return cleanup.policy topic=%s; if the topic is compacted while it is read, keys may "
+            "be missing from the result: grant DescribeConfigs on the topic",
             topic,
         )
     return "compact" in (policy or "")
@@ -254,30 +253,31 @@ def _pieces(
 def _times_of(
     cluster: Cluster, topic: str, chosen: Options, window: Window, ends: Mapping[int, int]
 ) -> dict[int, int]:
-    """Return the first offset of each partition that may have a record of the times of a window; none for any.
+    """Return the first offset of each partition that may have a record in the times of a window.
 
-    WrongOption where append times are asked for and the topic has none.
+    Empty if the times exclude nothing. WrongOption for a range of append times if the topic has none.
     """
-    asks = _asks_append_time(chosen)
-    if not ends or not (asks or window.create or window.append):
+    needs_append_time = _needs_append_time(chosen)
+    if not ends or not (needs_append_time or window.create or window.append):
         return {}
     settings = topic_options(cluster, topic)
-    if asks and settings.get("message.timestamp.type") == "CreateTime":
+    if needs_append_time and settings.get("message.timestamp.type") == "CreateTime":
         raise _create_time_only(topic)
-    # Ours may be told to look up append times, and then nothing is said of the others.
+    # With lookup.clock=append our broker looks up append times, which says nothing about create times.
     by_append = settings.get("lookup.clock", "record") == APPEND
     bounds = [window.append] if by_append else [window.create, window.append]
     first = max((each[0] for each in bounds if each is not None), default=0)
     if first <= 1 or not settings:
         return {}
-    # Apache Kafka's index may hold the last of several records of one time: all are behind any of the time before.
+    # Apache Kafka's index may hold the last of several records with the same time. All of them come after any record
+    # that is 1 ms older, so look that up.
     found = offsets_of(cluster, topic, dict.fromkeys(ends, first - 1))
-    # Where there is none, what comes behind the end that was known before may be wanted.
+    # If there is none, records after the end that was read before may still match.
     return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
 
 
 def _record_bytes(cluster: Cluster, of: Partition, offset: int) -> int:
-    """Return what a record takes on the wire, by the first few."""
+    """Estimate the size of a record from the first few."""
     answer = Fetcher(cluster, of).fetch(offset, LEAST_BYTES)
     data = memoryview(answer.records or b"")  # type: ignore[arg-type]
     found = whole_entries(of, data, offset)
@@ -288,16 +288,16 @@ def _record_bytes(cluster: Cluster, of: Partition, offset: int) -> int:
     return max(1, size // (found.next_offset - first))
 
 
-def _asks_append_time(chosen: Options) -> bool:
+def _needs_append_time(chosen: Options) -> bool:
     return chosen.clock == APPEND and (chosen.from_ms is not None or chosen.to_ms is not None)
 
 
 def _create_time_only(topic: str) -> PipelineError:
-    return _no_append_time(f"topic {topic} has message.timestamp.type=CreateTime, so it has records")
+    return _no_append_time(f"topic {topic} has message.timestamp.type=CreateTime")
 
 
 def _no_append_time(what: str) -> PipelineError:
     return WrongOption(
-        f"option clock=append: {what} of which Kafka's protocol does not tell when they were appended; read the "
-        "segments on the broker's disk instead (source=segments:FOLDER), or choose by clock=record"
+        f"option clock=append: {what}, and Kafka's protocol does not tell when its records were appended; read the "
+        "segments on the broker's disk instead (source=segments:FOLDER), or use clock=record"
     )

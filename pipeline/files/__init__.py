@@ -1,1 +1,1 @@
-"""Reading a log from its own files."""
+"""Reading a log from its files."""

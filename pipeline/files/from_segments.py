@@ -1,7 +1,6 @@
-"""Reading a topic from the files of its log: the pieces, and the rows of each.
+"""Reading a topic from the files of its logs: options become pieces, and a piece becomes Arrow batches.
 
-`segments` plans which bytes to read, `pieces` reads them; here options become a window, a place becomes
-the logs in it, and a piece becomes Arrow batches.
+This module opens the logs in a place. `segments` plans which bytes to read, and `pieces` reads them.
 """
 
 import tempfile
@@ -45,12 +44,12 @@ from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_NAMED: Final = 10  # names of topics in an error
-_TRIES: Final = 5  # to look at logs while retention deletes
+_NAMED: Final = 10  # topics that an error lists
+_TRIES: Final = 5  # retries of a plan while retention or compaction removes segments
 
 
 class Opened(NamedTuple):
-    """A log as it is now, what its data folder tells of it, and the URI of the store that it lies in, or nothing."""
+    """An open log, what its data folder records about it, and the URI of its object store (empty for a folder)."""
 
     log: Log
     known: Known
@@ -58,7 +57,7 @@ class Opened(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The pieces of a read, and of how many segments the logs are."""
+    """The pieces of a read, and the number of segments in the logs."""
 
     pieces: list[Piece]
     segment_count: int
@@ -69,7 +68,7 @@ class _Deleted(PipelineError):
 
 
 def _retried(function: Callable[P, T]) -> Callable[P, T]:
-    """Retry a function that opens logs if retention or compaction removes a segment meanwhile."""
+    """Retry a function that opens logs if retention or compaction removes a segment while it runs."""
 
     @wraps(function)
     def look(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -79,16 +78,16 @@ def _retried(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except OffsetOutOfRange as error:
-            raise PipelineError(f"{error}; load it anew") from error
+            raise PipelineError(f"{error}; read it again") from error
 
     return look
 
 
 @_retried
 def plan(chosen: Options, now_ms: int) -> list[Piece] | list[Listing]:
-    """Return pieces that have every row that is wanted, in the order of partitions and offsets.
+    """Return pieces that contain every requested row, by partition and offset.
 
-    Their files are kept from retention until they are read.
+    Retention cannot delete their files until they are read.
     """
     if chosen.table != SEGMENTS_TABLE:
         return snapshot.taken(look(chosen, now_ms).pieces, now_ms)
@@ -98,7 +97,7 @@ def plan(chosen: Options, now_ms: int) -> list[Piece] | list[Listing]:
 
 @_retried
 def look(chosen: Options, now_ms: int) -> Looked:
-    """Return what a read would take, and make nothing: its files may go before they are read."""
+    """Return what a read would cover. Creates nothing, so retention may delete the files."""
     window = window_of(chosen)
     made: list[Piece] = []
     segment_count = 0
@@ -112,7 +111,7 @@ def look(chosen: Options, now_ms: int) -> Looked:
 
 @_retried
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
-    """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
+    """Return pieces that contain the requested records in a range of offsets for each partition."""
     window = window_of(chosen)
     made: list[Piece] = []
     with opened(chosen.place, chosen.topic, ranges, now_ms) as logs:
@@ -124,7 +123,7 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
 
 
 def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:
-    """Return where the partitions that are read begin and end now."""
+    """Return the current start and end of each requested partition."""
     with wanted_logs(chosen, now_ms) as logs:
         found = [log for log, _, _ in logs]
         topic_id = found[0].topic_id if found else None
@@ -136,7 +135,7 @@ def topic_offsets(chosen: Options, now_ms: int) -> TopicOffsets:
 
 @_retried
 def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int, int]:
-    """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
+    """Return the offset in each partition from which on all records of option `from` and later lie."""
     window = window_of(chosen)
     firsts: dict[int, int] = {}
     with opened(chosen.place, chosen.topic, found.spans, now_ms) as logs:
@@ -147,14 +146,14 @@ def first_offsets(chosen: Options, found: TopicOffsets, now_ms: int) -> dict[int
                     try:
                         first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
                     except CorruptLog:
-                        continue  # What cannot be decoded may be the first: it is dealt with where it is read.
+                        continue  # The undecodable records may be the first; the read treats them by option `bad`.
                     offset = end if first is None else min(first.offset, end)
                     firsts[log.partition] = max(firsts[log.partition], offset)
     return firsts
 
 
 def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
-    """Return pieces of a log that have every record of a window; their files may go before they are read."""
+    """Return pieces of a log that contain every record of a window. Retention may delete their files."""
     log, known, root = opened_log
     try:
         return [
@@ -162,31 +161,31 @@ def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
             for piece in segments.plan(log, window, task_bytes, known)
         ]
     except OffsetOutOfRange as error:
-        raise _Deleted(f"{log}: {error}; load it anew") from error
+        raise _Deleted(f"{log}: {error}; read it again") from error
     except StorageError as error:
         raise PipelineError(f"{log}: {error}") from error
 
 
 def _demand_dated(made: Iterable[Piece], chosen: Options) -> None:
-    """PipelineError where nobody knows what of a range of append times is wanted, unless `bad` goes on without."""
+    """Raise PipelineError if batches may or may not be in the range of append times, unless `bad` leaves them out."""
     for piece in made:
         if piece.undated and chosen.bad == FAIL:
             first = piece.undated[0]
             where = f"{remote.shown(piece.root)}/{piece.index_path}" if piece.root else piece.index_path
-            check = "" if piece.root else f" look at it with `tidelog fsck --data-dir {chosen.place}`,"
+            check = "" if piece.root else f" check it with `tidelog fsck --data-dir {chosen.place}`,"
             raise PipelineError(
-                f"{where}@{first.position}: {first.what}; so nobody knows whether they are of the range:{check} read "
-                "by record time (clock=record), or leave such batches out with bad=skip"
+                f"{where}@{first.position}: {first.what}, so they may or may not be in the range;{check} read by "
+                "record time (clock=record), or leave such batches out with bad=skip"
             )
 
 
 def _placed(piece: Piece, root: str) -> Piece:
-    """Return a piece that names its folder in a store, where its log lies in one."""
+    """Return a piece that names its folder in the object store, if the log is in one."""
     return piece._replace(root=root, folder=f"{piece.topic}-{piece.partition}") if root else piece
 
 
 def topics(place: str) -> dict[str, list[int]]:
-    """Return the partitions of every topic that has a folder there. PipelineError where that is no data folder."""
+    """Return the partitions of each topic with a folder there; PipelineError if the place cannot be listed."""
     if remote.is_remote(place):
         return _topics(remote.folders(place))
     try:
@@ -198,7 +197,7 @@ def topics(place: str) -> dict[str, list[int]]:
 
 
 def partitions(place: str, topic: str) -> list[int]:
-    """Return the partitions of a topic that have a folder there. PipelineError where it has none."""
+    """Return the partitions of a topic with a folder there; PipelineError if there is none."""
     there = topics(place)
     if topic not in there:
         names = ", ".join(list(there)[:_NAMED]) or "none"
@@ -210,7 +209,7 @@ def partitions(place: str, topic: str) -> list[int]:
 
 
 def sizes(folders: Iterable[Path]) -> dict[str, int]:
-    """Return how many segments the logs in folders of partitions have, and how many bytes, as accounts name them."""
+    """Return the number of segments and of log bytes in partition folders, by the names that accounts use."""
     found = [files.status(folder / f"{base:020d}{LOG}") for folder in folders for base in bases_in(folder)]
     there = [each.size for each in found if each is not None]
     return {"segments": len(there), "bytes": sum(there)}
@@ -218,42 +217,42 @@ def sizes(folders: Iterable[Path]) -> dict[str, int]:
 
 @contextmanager
 def wanted_logs(chosen: Options, now_ms: int) -> Iterator[Iterator[Opened]]:
-    """Yield the logs that are read. DamagedLog where a partition has lost its folder, unless `bad` goes on."""
+    """Yield the logs to read. DamagedLog if the folder of a partition is gone, unless `bad` goes on without it."""
     with _beside(chosen.place) as folder:
-        flushed = _flushed(folder, chosen.topic)  # First: what is made meanwhile is not in it.
+        flushed = _flushed(folder, chosen.topic)  # before the listing, which may have newer partitions
         there = partitions(chosen.place, chosen.topic)
         if chosen.bad == FAIL and chosen.partitions is None:
             for lost in sorted(flushed.keys() - set(there)):
                 raise DamagedLog(
                     f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
-                    f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in "
-                    f"option partitions, {there}, or go on without it with bad=skip"
+                    f"{flushed[lost] - 1} were on disk; check it with `tidelog fsck`, name the partitions that are "
+                    f"left, {there}, in option partitions, or go on without it with bad=skip"
                 )
         yield _logs(folder, chosen.place, chosen.topic, chosen_partitions(chosen, there), now_ms)
 
 
 @contextmanager
 def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Iterator[Opened]]:
-    """Yield the logs of a topic, of which those that are named are there. PipelineError where one cannot be opened."""
+    """Yield the logs of some partitions of a topic, all of which exist; PipelineError if one cannot be opened."""
     with _beside(place) as folder:
         yield _logs(folder, place, topic, partitions, now_ms)
 
 
 def _flushed(folder: Path, topic: str) -> dict[int, int]:
-    """Return the offsets that partitions of a topic had been flushed to, as the data folder says, of those with any.
+    """Return the flushed offset that the data folder records for each partition of a topic, without zeros.
 
-    What is deleted is struck from it.
+    Deleted partitions have no entry.
     """
     try:
         points = load_offsets(folder / RECOVERY_POINTS)
     except NotADirectoryError:
-        return {}  # It is said where the folders are listed.
+        return {}  # Listing the folders reports it.
     return {number: point for (name, number), point in points.items() if name == topic and point}
 
 
 @contextmanager
 def _beside(place: str) -> Iterator[Path]:
-    """Yield a folder that has what lies beside the folders of partitions."""
+    """Yield a local folder with the files that lie beside the partitions' folders."""
     if not remote.is_remote(place):
         yield Path(place)
         return
@@ -273,7 +272,7 @@ def _topics(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def _logs(data_dir: Path, place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Opened]:
-    """Yield logs, one after another; of a store, what lies beside each is fetched first."""
+    """Yield logs, one after another. For an object store, the files beside each log are fetched first."""
     starts, points = load_offsets(data_dir / LOG_STARTS), load_offsets(data_dir / RECOVERY_POINTS)
     is_clean = files.status(data_dir / CLEAN_SHUTDOWN) is not None
     root = place if remote.is_remote(place) else ""
@@ -288,8 +287,8 @@ def _logs(data_dir: Path, place: str, topic: str, partitions: Iterable[int], now
             if not bases_in(data_dir / name):
                 raise PipelineError(
                     f"{where}: no segment of a log is in it; restore it, or name other partitions in option "
-                    "partitions; if it is of an archive that was stopped before it had one, run `tidelog pipeline "
-                    "archive` again"
+                    "partitions; if it belongs to an archive that was stopped before its first segment, run `tidelog "
+                    "pipeline archive` again"
                 )
             log = read_only.load(data_dir / name, topic, partition, TopicConfig(), start, now_ms, opener)
         except (StorageError, OSError) as error:
@@ -302,7 +301,7 @@ def _open_remote(root: str, path: Path) -> files.File:
 
 
 def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece, and let go of its files."""
+    """Yield the rows of a piece, and release its files."""
     if isinstance(piece, Listing):
         yield listings.rows_of(piece, names)
         return
@@ -319,7 +318,7 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
 def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     for found in pieces.batches(piece, bad):
-        if decoder.is_better_taken(found.data):
+        if decoder.should_take_before(found.data):
             yield from decoder.take()
         try:
             decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
@@ -339,5 +338,5 @@ def batches(piece: Piece, chosen: Options) -> Iterator[tuple[memoryview, int, Ba
 
 
 def release(planned: Iterable[Piece | Listing]) -> None:
-    """Let go of the files of pieces that are not read."""
+    """Release the files of pieces, whether they were read or not."""
     snapshot.release(piece for piece in planned if isinstance(piece, Piece))

@@ -1,7 +1,7 @@
-"""The tables `batches` and `segments`: what a log consists of, without decoding its records.
+"""The tables `batches` and `segments`: the structure of a log, without decoding its records.
 
-A batch is in a range of times if its largest time is; a segment, if it may have a record of the range. The damage shown
-for a segment is what is known before its bytes are read; `tidelog fsck` reads them all.
+A batch is in a range of times if its largest time is; a segment, if it may have a record in the range. The damage shown
+for a segment is what is known without reading its bytes; `tidelog fsck` reads them all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,14 +28,14 @@ Row = dict[str, Any]
 
 
 class Listing(NamedTuple):
-    """Rows of the table `segments`, planned like a piece: a task reads no bytes for them."""
+    """Rows of the table `segments`. Planned like a piece, but a task reads no bytes for them."""
 
     rows: tuple[Row, ...]
     size_bytes: int = 0
 
 
 def segments_of(log: Log, root: str = "", window: Window = Window()) -> Listing:  # noqa: B008  (immutable)
-    """Return a row for each segment of a log that may have records of a window's times; `root` is its store."""
+    """Return a row for each segment that may have records in a window's times; `root` is the store of the log."""
     found: list[Row] = []
     for number in range(len(log.segments)):
         found += verifying(log, partial(_segment, log, number, root, window))
@@ -76,7 +76,7 @@ def _known(time_ms: int, *unknown: int) -> int | None:
 
 
 def rows_of(listing: Listing, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the rows of a listing as columns."""
+    """Return the named columns of a listing."""
     return _columns(SEGMENTS, names, listing.rows)
 
 
@@ -84,7 +84,7 @@ def batches_of(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.Reco
     """Yield a row for each batch of a piece that is in its window."""
     rows: list[Row] = []
     for each in pieces.batches(piece, bad):
-        # A wrapper of the older formats must be opened to know the messages in it.
+        # Only decompressing a wrapper of an older format tells how many messages it has.
         found = each._replace(header=entries.read(each.data, each.at, BATCH_BYTES_MAX))
         if _is_in(found, piece.window):
             rows.append(_batch(piece, found))

@@ -1,7 +1,7 @@
-"""What of a log cannot be read: damaged bytes, and offsets without any bytes.
+"""The parts of a log that cannot be read: damaged bytes, and offsets without any bytes.
 
-Storage's findings, neighbouring segments and the data folder's checkpoints decide what is lost, and whether it may have
-been in a window: nobody knows the times of damaged records.
+The findings of storage, the neighbouring segments and the checkpoints of the data folder tell what is lost, and whether
+it may have been in a window. The times of damaged records are unknown.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from tidelog.storage.summary import Damage, Summary
 
 
 class Known(NamedTuple):
-    """What the data folder tells of a log: the offset up to which all was flushed, and that from which all is there."""
+    """What the data folder records about a log: the flushed offset, and the start offset (0 after an unclean stop)."""
 
     flushed_to: int = 0
     start: int = 0
@@ -28,7 +28,7 @@ NOTHING_KNOWN: Final = Known()
 
 
 def damage(log: Log, number: int, known: Known = NOTHING_KNOWN) -> list[Damage]:
-    """Return the ranges of a segment that cannot be read, those after its last whole batch among them."""
+    """Return the ranges of a segment that cannot be read, including bytes after its last whole batch."""
     segment = log.segments[number]
     found = [each for each in segment.summary.damage if each.start < each.end]
     status = files.status(segment.path(LOG))
@@ -39,15 +39,16 @@ def damage(log: Log, number: int, known: Known = NOTHING_KNOWN) -> list[Damage]:
         return found + _damaged_tail(segment, status.size, known.flushed_to)
     start = segment.size
     if segment.next_offset > following.base_offset and following.size:
-        # The offset of a batch is in no checksum, but it cannot be one of the next segment.
+        # No checksum covers the base offset of a batch, but it cannot be in the next segment.
         start = by_offset.locate(segment, following.base_offset, PATIENT)[0]
     return found + ([Damage(start, status.size, following.base_offset)] if start < status.size else [])
 
 
 def _damaged_tail(segment: Segment, size: int, flushed_to: int) -> list[Damage]:
-    """Return what is damaged after the last whole batch of a log: what was flushed, or is complete and wrong.
+    """Return the damage after the last whole batch of a log: bytes that were flushed, or whole batches that are wrong.
 
-    An incomplete batch is being written, or a kill cut it short. Sound batches were appended since the log was opened.
+    An incomplete batch is no damage: it is being written, or a kill cut it short. Neither is a sound batch, which was
+    appended after the log was opened.
     """
     start, base, next_offset = segment.size, segment.base_offset, segment.next_offset
     tail = next(walk.verified(segment.file, start, size, base, next_offset), None)
@@ -64,7 +65,7 @@ def _following(log: Log, number: int) -> Segment | None:
 
 
 def is_of(segment: Segment, summary: Summary, window: Window) -> bool:
-    """Tell whether a segment may have records of these times, by a summary of it."""
+    """Return whether, by its summary, a segment may have records in the times of a window."""
     if window.create is not None and not (
         summary.min_timestamp < window.create[1] and summary.max_timestamp >= window.create[0]
     ):
@@ -75,7 +76,7 @@ def is_of(segment: Segment, summary: Summary, window: Window) -> bool:
 
 
 def _is_first_known(segment: Segment) -> bool:
-    """Tell whether the first append time that a summary has is one: it may be a bound, and records from before it."""
+    """Return whether the first append time in the summary is exact. If it is a bound, records may be older."""
     if segment.is_known_by_index:
         return False
     index = segment.append_index
@@ -83,17 +84,17 @@ def _is_first_known(segment: Segment) -> bool:
 
 
 def may_hold(segment: Segment, damage: Damage, window: Window) -> bool:
-    """Tell whether damage may be what is left of records of a window."""
+    """Return whether the damaged records may have been in a window."""
     if damage.next_offset <= window.start or _first_of(segment, damage) >= window.end:
         return False
-    said = Summary.load(segment.path(SUMMARY))
-    if said is None or said.damage or said.log_bytes < damage.end:
+    stored = Summary.load(segment.path(SUMMARY))
+    if stored is None or stored.damage or stored.log_bytes < damage.end:
         return True
-    return is_of(segment, said, window)  # It was written when all of it could be read.
+    return is_of(segment, stored, window)  # It was written when the whole segment was readable.
 
 
 def _first_of(segment: Segment, damage: Damage) -> int:
-    """Return the first offset that damage may have had."""
+    """Return the first offset that the damaged bytes may have held."""
     first, position = segment.base_offset, segment.offset_index.position_at(max(damage.start - 1, 0))
     for each in segment.summary.damage:
         if position <= each.end <= damage.start:
@@ -104,7 +105,7 @@ def _first_of(segment: Segment, damage: Damage) -> int:
 
 
 def holes(log: Log, number: int, window: Window, known: Known) -> tuple[Lost, ...]:
-    """Return what may have been of a window and is gone: at the end of a segment, in its place, before the first."""
+    """Return offsets that are gone and may have been in a window: within or after a segment, or before the first."""
     return tuple(
         Lost(position, f"offsets {first} to {end - 1} are gone: {why}")
         for first, end, position, why in _holes(log, number, known)
@@ -113,7 +114,7 @@ def holes(log: Log, number: int, window: Window, known: Known) -> tuple[Lost, ..
 
 
 def _holes(log: Log, number: int, known: Known) -> list[tuple[int, int, int, str]]:
-    """Return ranges of offsets, where they would be, and why it is known that they were there."""
+    """Return lost ranges as (first offset, end, position in the file, evidence that they existed)."""
     segment, following = log.segments[number], _following(log, number)
     found = [
         (segment.next_offset, each.next_offset, each.start, "they were on disk")
@@ -133,8 +134,8 @@ def _holes(log: Log, number: int, known: Known) -> list[tuple[int, int, int, str
 
 
 def _were_all_here(segment: Segment, following: Segment) -> bool:
-    """Tell whether no offset can have been left out between two segments: compaction elsewhere may have done that."""
-    said = Summary.load(segment.path(SUMMARY))
-    if said is not None and said.log_bytes > segment.size:
+    """Return whether a gap between two segments is a loss, and not the work of compaction."""
+    stored = Summary.load(segment.path(SUMMARY))
+    if stored is not None and stored.log_bytes > segment.size:
         return True
     return continuity.is_gap_lost(segment, following)

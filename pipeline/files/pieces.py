@@ -1,7 +1,7 @@
-"""A piece of a segment: what a task reads of it, and the walk over its batches.
+"""A piece is a range of whole batches in a segment, which a task reads without opening the log.
 
-A piece has all that a reader needs besides the log itself. Its bytes are verified as they are read, by storage's rules:
-a wrong checksum, offsets that do not follow, or a block that differs from its summary is damage.
+Bytes are verified as they are read, by the rules of storage: a wrong checksum, offsets out of order, or a block that
+differs from the summary is damage.
 """
 
 from collections.abc import Iterator
@@ -36,16 +36,16 @@ _RENEW_S: Final = pins.LEASE_MS / 1000 / 10
 
 
 class Lost(NamedTuple):
-    """Records of which not even damaged bytes are left: where they would be, and what is known of them."""
+    """Records without any bytes left: the position where they would be, and a description."""
 
     position: int
     what: str
 
 
 class Undated(NamedTuple):
-    """Batches that may or may not be of a range of append times: their offsets, and by when they were appended.
+    """Batches that may or may not be in a range of append times: their offsets, and the bound of their append time.
 
-    `position` is that of their entry in the append index, as it is mended.
+    `position` is the position of their entry in the repaired append index.
     """
 
     start: int
@@ -55,57 +55,55 @@ class Undated(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Say what is not known."""
+        """What is unknown, for messages."""
         return (
-            f"when the batches at offsets {self.start} to {self.end - 1} were appended is not known, only that it was "
-            f"by {times.show(self.bound_ms, UTC)}"
+            f"the append time of the batches at offsets {self.start} to {self.end - 1} is not known, except that it is "
+            f"{times.show(self.bound_ms, UTC)} or earlier"
         )
 
 
 class Piece(NamedTuple):
-    """What of a segment is to be read, whole batches, and what is known of it."""
+    """A range of a segment to read, and what the plan knows about it."""
 
-    root: str  # the URI of the object store that it lies in, empty for a folder of this machine
-    folder: str  # the partition's; within the store, if it lies in one
+    root: str  # the URI of the object store, empty for a local folder
+    folder: str  # of the partition; relative to the root, if there is one
     topic: str
     partition: int
     base_offset: int
     start: int
     end: int
     window: Window
-    known_bytes: int = 0  # how much of the segment the digests are of
-    digests: bytes = (
-        b""  # of the blocks from that of `start` on to that of `end`; none where nobody knows them
-    )
-    append_times: bytes = b""  # entries of the append index that batches of the piece have
+    known_bytes: int = 0  # the size of the segment when the digests were made
+    digests: bytes = b""  # of the blocks from `start` to `end`; empty if unknown
+    append_times: bytes = b""  # the entries of the append index for the batches of the piece
     damage: tuple[Damage, ...] = ()
     lost: tuple[Lost, ...] = ()
     undated: tuple[Undated, ...] = ()  # left out
-    snapshot: str = ""  # a folder that has links of the segment's files
-    topic_id: bytes | None = None  # of the folder, where it says one
+    snapshot: str = ""  # the folder with links to the segment's files
+    topic_id: bytes | None = None  # as the folder records it
     lease: str = ""  # the file that keeps these links
-    number: int = 0  # by which the lease knows the piece
+    number: int = 0  # of the piece in the lease
 
     @property
     def path(self) -> Path:
-        """The file, as errors name it."""
+        """The `.log` file; errors name it."""
         return Path(self.folder) / f"{self.base_offset:020d}{LOG}"
 
     @property
     def index_path(self) -> Path:
-        """The file of its append times, as errors name it."""
+        """The append index; errors name it."""
         return self.path.with_suffix(APPEND_INDEX)
 
     @property
     def size_bytes(self) -> int:
-        """How much is read."""
+        """The number of bytes to read."""
         return self.end - self.start
 
 
 class Found(NamedTuple):
-    """A batch: bytes that it lies in, where in them, its header, its append time in ms, its position in the file.
+    """A batch: a buffer, its position in that, its header, its append time, and its position in the file.
 
-    Where its append time `is_bound` it was appended then, or earlier.
+    If `is_bound`, the append time is an upper bound.
     """
 
     data: memoryview
@@ -119,8 +117,8 @@ class Found(NamedTuple):
 def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
     """Yield each batch of a piece.
 
-    Bytes that are damaged are handed to `bad`, and left out if that returns; so are, without bytes, batches of which
-    nobody knows whether they are of a range of append times. PipelineError if the file is gone.
+    Damaged bytes go to `bad`, and are left out if it returns. So do, without bytes, the batches that may or may not be
+    in the range of append times. PipelineError if the file is gone.
     """
     for position, what in piece.lost:
         bad(piece.path, position, held(b""), what)
@@ -152,7 +150,7 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
             if not (is_bound and undated.has(header.base_offset)):
                 yield Found(read, at, header, append_ms, position + at, is_bound)
             taken, next_offset = at + header.size_bytes, header.last_offset + 1
-        # One batch may be larger than what is read at once, but not than what there is.
+        # A batch may be larger than one read, but not larger than the rest of the range.
         is_right = is_right and (bool(taken) or stop - position == count)
         position += taken
         if not is_right:
@@ -170,16 +168,16 @@ def _open(piece: Piece) -> files.File:
             continue
         except OSError as error:
             raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
-        demand_same(piece)  # Afterwards: the file is open now, but its topic may be another one.
+        demand_same(piece)  # After the open: the topic may have been replaced just before it.
         return file
     demand_same(piece)
     raise PipelineError(
-        f"{piece.path} is not there any more: retention has deleted it since the read was planned; load it anew"
+        f"{piece.path} is not there any more: retention has deleted it since the read was planned; read it again"
     )
 
 
 def demand_same(piece: Piece) -> None:
-    """PipelineError unless the folder of a piece is there, and of the topic that it was of."""
+    """Raise PipelineError unless the folder of a piece exists and still belongs to the same topic."""
     folder = Path(piece.folder)
     if piece.root:
         return
@@ -188,20 +186,20 @@ def demand_same(piece: Piece) -> None:
             f"{folder} is not there any more: the topic was deleted since the read was planned"
         )
     if piece.topic_id is not None and load_topic_id(folder) != piece.topic_id:
-        raise PipelineError(f"{folder}: the topic was made anew since the read was planned; load it anew")
+        raise PipelineError(
+            f"{folder}: the topic was deleted and created again since the read was planned; read it again"
+        )
 
 
 def _bytes(file: files.File, count: int, position: int) -> bytes:
     try:
         return file.pread(count, position)
     except OSError as error:
-        raise PipelineError(
-            f"{file.path}@{position}: it cannot be read: {error}; look at the disk"
-        ) from error
+        raise PipelineError(f"{file.path}@{position}: it cannot be read: {error}; check the disk") from error
 
 
 def _damaged(file: files.File, damage: Damage) -> Damaged:
-    """Return what is damaged of a file, without a look at it."""
+    """Return damaged bytes of a file; they are read only when the result is."""
 
     def parts() -> Iterator[bytes]:
         for position in range(damage.start, damage.end, READ_BYTES):
@@ -211,7 +209,7 @@ def _damaged(file: files.File, damage: Damage) -> Damaged:
 
 
 def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each batch that lies whole in bytes that begin with one."""
+    """Yield position and header of each whole batch in bytes that begin with a batch."""
     at = 0
     while len(data) - at >= entries.BYTES_MIN:
         header = entries.peek(data, at) if len(data) - at >= entries.HEAD_BYTES else _short(data, at)
@@ -222,7 +220,7 @@ def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _short(data: memoryview, at: int) -> BatchHeader | None:
-    """Return the header of what may be a short message of an older format, or the beginning of a batch."""
+    """Return the header of a short message of an older format; None if it is the beginning of a batch."""
     try:
         return entries.peek(data, at)
     except CorruptBatch:
@@ -230,8 +228,8 @@ def _short(data: memoryview, at: int) -> BatchHeader | None:
 
 
 @contextmanager
-def _at_hand(piece: Piece) -> Iterator[tuple[Path, read_only.Opener]]:
-    """Yield a folder that has what lies beside a segment, and what opens the segment's log."""
+def _openable(piece: Piece) -> Iterator[tuple[Path, read_only.Opener]]:
+    """Yield a local folder with the files of a segment, and a function that opens its `.log`."""
     if piece.root:
         with remote.mirrored(piece.root, Path(piece.folder), [piece.base_offset]) as folder:
             yield folder, lambda _: remote.open_file(piece.root, piece.path)
@@ -242,9 +240,9 @@ def _at_hand(piece: Piece) -> Iterator[tuple[Path, read_only.Opener]]:
 
 
 def _verified_again(piece: Piece, position: int) -> Piece:
-    """Return a piece with what storage finds damaged in it, where something is not what it was."""
-    now_ms = 0  # There are no append times to be bounded: they are in the piece.
-    with _at_hand(piece) as (folder, opener):
+    """Return a piece with the damage that storage finds in it now, after a position did not verify."""
+    now_ms = 0  # It would bound append times, but the piece has them.
+    with _openable(piece) as (folder, opener):
         shared = ReadOnlyShared(folder, opener)
         segment: Segment | None = read_only.open_segment(
             folder, piece.base_offset, TopicConfig(), shared, now_ms
@@ -255,14 +253,14 @@ def _verified_again(piece: Piece, position: int) -> Piece:
         found = () if segment is None else segment.summary.damage
     damage = tuple(each for each in found if each.start < piece.end and each.end > position)
     if not damage and not piece.digests:
-        raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; load it anew")
-    # A torn tail, which storage takes for a write that was never finished, stays what the plan found it to be.
+        raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; read it again")
+    # Storage takes a torn tail for an unfinished write. The plan may know better, so its findings stay.
     known = [each for each in piece.damage if all(each.start >= new.end for new in damage)]
     return piece._replace(damage=(*damage, *known), digests=b"")
 
 
 def _read(file: files.File, piece: Piece, position: int, stop: int) -> memoryview:
-    """Return bytes from a position on; none if they are not what was written."""
+    """Return the bytes of a range; none if a digest differs."""
     if not piece.digests:
         return memoryview(_bytes(file, stop - position, position))
     number, last = position // BLOCK_BYTES, count_of(stop)
@@ -278,13 +276,13 @@ def _read(file: files.File, piece: Piece, position: int, stop: int) -> memoryvie
     return data[position - begin : stop - begin]
 
 
-# Entries of an append index, as numpy has them.
+# An entry of an append index.
 APPEND_TIMES: Final = np.dtype([("time_ms", ">i8"), ("offset", ">i4"), ("crc", ">u4")])
 assert APPEND_TIMES.itemsize == append_index.ENTRY_BYTES
 
 
 def append_times(data: Any) -> tuple[Any, Any, Any]:
-    """Return the entries of an append index: times in ms, relative offsets, and which of the times are bounds."""
+    """Decode an append index into arrays: times in ms, relative offsets, and whether each time is a bound."""
     found = np.frombuffer(data, APPEND_TIMES)
     offsets = found["offset"].astype(np.int64)
     is_bound = offsets < 0  # stored as -1 - offset
@@ -292,7 +290,7 @@ def append_times(data: Any) -> tuple[Any, Any, Any]:
 
 
 class _AppendTimes:
-    """When batches were appended, by their relative offsets, which rise."""
+    """Looks up the append times of batches with increasing offsets."""
 
     def __init__(self, data: bytes) -> None:
         times_ms, offsets, is_bound = append_times(data)
@@ -302,10 +300,7 @@ class _AppendTimes:
         self._number = 0
 
     def at(self, relative_offset: int) -> tuple[int, bool]:
-        """Return when the batch that begins with an offset, larger than those before, was appended, in ms.
-
-        And whether that is a bound: then, or earlier.
-        """
+        """Return the append time in ms of the batch at an offset, and whether it is a bound. Offsets must increase."""
         offsets, number = self._offsets, self._number
         if not offsets:
             return NO_TIMESTAMP, False
@@ -316,14 +311,14 @@ class _AppendTimes:
 
 
 class _Undated:
-    """The batches of a piece that are left out, as they may or may not be wanted; each range is reported once."""
+    """The batches of a piece that are left out for their unknown append time. Each range is reported once."""
 
     def __init__(self, piece: Piece, bad: Bad) -> None:
         self._piece, self._bad = piece, bad
         self._reported: set[Undated] = set()
 
     def has(self, offset: int) -> bool:
-        """Tell whether the batch that begins with an offset is one of them."""
+        """Return whether the batch that begins with an offset is one of them."""
         for each in self._piece.undated:
             if each.start <= offset < each.end:
                 if each not in self._reported:

@@ -1,8 +1,8 @@
-"""A data folder in an object store: `segments:s3://bucket/prefix`, or any other URI that pyarrow knows.
+"""A data folder in an object store: `segments:s3://bucket/prefix`, or any other URI that pyarrow supports.
 
-Files have the names that they have in a data folder. What lies beside a log is fetched into a local folder, where the
-log itself is a file of the same size without content: so storage sees an ordinary data folder, and reads of the log's
-bytes go to the store (`open_file`). pyarrow finds credentials in the environment or in the URI; no error shows them.
+Files have the same names as in a data folder. The files beside a log are fetched into a local folder. The log itself is
+a sparse file of the same size there, so storage sees an ordinary data folder; its bytes are read from the store
+(`open_file`). pyarrow takes credentials from the environment or the URI. Errors never show them.
 """
 
 import tempfile
@@ -20,16 +20,16 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.storage import files
 from tidelog.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, SUFFIXES
 
-_FETCHES: Final = 16  # at once: each waits for the store most of the time
+_FETCHES: Final = 16  # concurrent: each mostly waits for the store
 
 
 def is_remote(place: str) -> bool:
-    """Tell whether a place is a URI and no folder."""
+    """Return whether a place is a URI, not a local folder."""
     return "://" in place
 
 
 def shown(root: str) -> str:
-    """Return a place as it may be shown: a URI without what may be secret in it."""
+    """Return a place for messages: a URI without its credentials and query."""
     if not is_remote(root):
         return root
     scheme, _, rest = root.partition("://")
@@ -48,7 +48,7 @@ def _store(root: str) -> tuple[Any, str]:
 
 
 class RemoteLog(files.File):
-    """The file of a log in the store."""
+    """The `.log` file of a segment in the store."""
 
     __slots__ = ("_input",)
 
@@ -71,7 +71,7 @@ def open_file(root: str, path: Path) -> files.File:
     try:
         return RemoteLog(path, store.open_input_file(f"{prefix}/{path}"))
     except FileNotFoundError:
-        raise PipelineError(f"{shown(root)}/{path} is not there any more; load it anew") from None
+        raise PipelineError(f"{shown(root)}/{path} is not there any more; read it again") from None
     except OSError as error:
         raise PipelineError(f"{shown(root)}/{path}: it cannot be opened: {error}") from None
 
@@ -92,14 +92,14 @@ def _listed(root: str, folder: str) -> list[Any]:
 
 @contextmanager
 def mirrored(root: str, folder: Path, bases: Iterable[int] | None = None) -> Iterator[Path]:
-    """Yield a folder that has what lies beside the logs of a partition, of all or of some segments."""
+    """Yield a temporary folder with the files beside the logs of a partition, for all or some segments."""
     with tempfile.TemporaryDirectory(prefix="tidelog-") as place:
         fetch(root, str(folder), Path(place), None if bases is None else {f"{base:020d}" for base in bases})
         yield Path(place)
 
 
 def fetch(root: str, folder: str, place: Path, stems: set[str] | None = None) -> None:
-    """Put what lies in a folder of the store, but the bytes of logs, into a folder of this machine."""
+    """Copy a folder of the store, without the bytes of logs, into a local folder."""
     store, prefix = _store(root)
     files.make_folder(place)
     small: list[str] = []

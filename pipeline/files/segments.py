@@ -1,9 +1,9 @@
-"""The plan of a read from files: segments and positions that may hold what is wanted, cut into tasks.
+"""Plans a read from files: the segments and positions that may hold requested records, cut into tasks.
 
-The broker need not run: a folder is read as it is (`storage.read_only`), up to the last whole batch of each partition.
-A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`), and lists the
-batches that may or may not be in it (`undated`). If the search for its ends meets records that cannot be decoded, all
-segments that it meets are read.
+No broker needs to run: a folder is read as it is (`storage.read_only`), up to the last whole batch of each partition.
+A range of times excludes what lies outside it, but not damage that may have held records in it (`lost`), and it lists
+the batches that may or may not be in it (`undated`). If the search for its ends meets records that cannot be decoded,
+every segment that may have records in the range by its summary is read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def plan(log: Log, window: Window, task_bytes: int, known: Known = NOTHING_KNOWN) -> Iterator[Piece]:
-    """Yield pieces of a log that have every record of a window, of about so many bytes at most."""
+    """Yield pieces of a log that contain every record of a window, each of at most about `task_bytes`."""
     first, last = max(window.start, log.log_start_offset), min(window.end, log.log_end_offset)
     wanted = range(first, max(first, last))
     for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
@@ -38,7 +38,7 @@ def plan(log: Log, window: Window, task_bytes: int, known: Known = NOTHING_KNOWN
             try:
                 found = time_range.between(log, *times, timeline, PATIENT)
             except CorruptLog:
-                continue  # Records that cannot be decoded may be of the range: they are dealt with where they are read.
+                continue  # The undecodable records may be in the range; the read treats them by option `bad`.
             wanted = range(max(wanted.start, found.start), min(wanted.stop, found.stop))
     for number in range(len(log.segments)):
         look = partial(_pieces, log, number, wanted, window, task_bytes, known)
@@ -46,7 +46,7 @@ def plan(log: Log, window: Window, task_bytes: int, known: Known = NOTHING_KNOWN
 
 
 def whole(log: Log, number: int) -> Piece:
-    """Return a piece that is all of a sealed segment, from its first byte to its last, damage too."""
+    """Return a piece that covers a whole sealed segment, including damage."""
 
     def look() -> list[Piece]:
         segment = log.segments[number]
@@ -59,7 +59,7 @@ def whole(log: Log, number: int) -> Piece:
 
 
 def verifying(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
-    """Return what a look at a segment finds; if a file differs from its summary, once storage has verified it."""
+    """Return the results of `look`; if a file differs from its summary, have storage verify it and look again."""
     while True:
         try:
             return list(look())
@@ -68,9 +68,7 @@ def verifying(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
             if log.recheck(error.segment, PATIENT) is None:
                 return []
             if before != [segment.base_offset for segment in log.segments]:
-                raise OffsetOutOfRange(
-                    f"{log}: compaction has put others in the place of its segments"
-                ) from None
+                raise OffsetOutOfRange(f"{log}: compaction has replaced its segments") from None
 
 
 def _pieces(
@@ -108,10 +106,10 @@ def _piece(log: Log, segment: Segment, start: int, end: int, window: Window) -> 
 
 
 def _append_times(segment: Segment, start: int, end: int) -> bytes:
-    """Return the entries of the append index for batches in a range of positions, and perhaps a few around them."""
+    """Return the entries of the append index for the batches in a range of positions, and perhaps a few more."""
     places = np.frombuffer(segment.offset_index.data, np.dtype([("offset", ">i4"), ("position", ">i4")]))
     _, offsets, _ = append_times(segment.append_index.data)
-    # An entry of the offset index has the last offset of its batch: all of the next are larger.
+    # An entry of the offset index has the last offset of its batch. All offsets of the next batch are larger.
     before, after = np.searchsorted(places["position"], [start, end], "left")
     first, stop = 0, len(offsets)
     if before:
@@ -123,18 +121,18 @@ def _append_times(segment: Segment, start: int, end: int) -> bytes:
 
 
 def _meets(segment: Segment, wanted: range, window: Window) -> bool:
-    """Tell whether a segment may have records of these offsets and times."""
+    """Return whether a segment may have records at these offsets and times."""
     is_here = segment.base_offset < wanted.stop and segment.next_offset > wanted.start
     return bool(segment.size and wanted) and is_here and lost.is_of(segment, segment.summary, window)
 
 
 def _cuts(segment: Segment, wanted: range, task_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of positions, each of whole batches, that have all records of a range of offsets."""
+    """Yield ranges of positions, each of whole batches, that contain all records of a range of offsets."""
     first, last = wanted.start, wanted.stop
     start = 0 if first <= segment.base_offset else _place(segment, first)[0]
     end = segment.size if last >= segment.next_offset else sum(_place(segment, last - 1))
     while end - start > task_bytes + task_bytes // 4:
-        # At least one batch with an entry, though a task is smaller than the index interval.
+        # Advance by at least one index entry, even if a task is smaller than the index interval.
         cut = segment.offset_index.position_at(start + task_bytes)
         cut = cut if cut > start else _next_cut(segment, start)
         if not start < cut < end:
@@ -146,14 +144,14 @@ def _cuts(segment: Segment, wanted: range, task_bytes: int) -> Iterator[tuple[in
 
 
 def _next_cut(segment: Segment, position: int) -> int:
-    """Return the position of the first batch with an entry after a position; 0 if there is none."""
+    """Return the position of the first batch with an index entry after a position; 0 if there is none."""
     places = np.frombuffer(segment.offset_index.data, ">i4")[1::2]
     number = int(np.searchsorted(places, position, "right"))
     return int(places[number]) if number < len(places) else 0
 
 
 def _place(segment: Segment, offset: int) -> tuple[int, int]:
-    """Return the position and the size of the batch that holds an offset, or of the damage in its place."""
+    """Return position and size of the batch that holds an offset, or of the damage in its place."""
     try:
         position, size, _ = by_offset.locate(segment, offset, PATIENT)
     except CorruptLog:

@@ -1,11 +1,11 @@
-"""Hard links to the files that a read has planned, so that retention and compaction cannot delete them.
+"""Hard links to the files of a planned read, so that retention and compaction cannot delete them.
 
-Links and leases are `storage.pins`. No byte is copied; the space of what retention deletes meanwhile is free once the
-last link goes. Links go when the plan has been read, when nothing has read for ten minutes, or when the driver has
-ended: a broker, or the next read, removes them then.
+Links and leases are `storage.pins`. No bytes are copied. The space of a deleted segment is freed with its last link.
+Links are removed after the last piece is read. If nothing has read for ten minutes, or the driver has ended, a broker
+or the next read removes them.
 
-Where no link can be made (permissions, a read-only folder, an object store), files are read as they are, and a warning
-says so: if retention deletes one, the read fails.
+If links cannot be made (permissions, a read-only folder, an object store), files are read without them, after a
+warning: if retention deletes one, the read fails.
 """
 
 import logging
@@ -23,17 +23,17 @@ _log = logging.getLogger(__name__)
 
 
 class Replaced(PipelineError):
-    """Compaction has put another segment in the place of one that was planned: plan again."""
+    """Compaction has replaced a planned segment: plan again."""
 
 
 def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
-    """Return pieces whose files stay until they are read; without those that retention has deleted meanwhile.
+    """Return pieces with links to their files, without the pieces that retention has deleted since the plan.
 
-    PipelineError if a topic was deleted meanwhile; Replaced.
+    PipelineError if a topic was deleted since the plan; Replaced.
     """
     of_folders = {piece.folder: piece for piece in pieces if not piece.root}
     if not of_folders:
-        return pieces  # Of an object store, where nothing can be pinned.
+        return pieces  # An object store has no links.
     process = pins.process_of(_driver())
     folders = [Path(folder) for folder in of_folders]
     for folder in folders:
@@ -58,7 +58,7 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
 
 
 def _pinned(pieces: list[Piece], process: str) -> list[Piece]:
-    """Return pieces with the folders that have their links, each segment linked once."""
+    """Return pieces with the folders of their links. Each segment is linked once."""
     kept: list[Piece] = []
     links: dict[tuple[str, int], str | None] = {}
     for number, piece in enumerate(pieces):
@@ -71,29 +71,29 @@ def _pinned(pieces: list[Piece], process: str) -> list[Piece]:
                 return [*kept, *pieces[number:]]
         link = links[segment]
         if link is None:
-            # Retention deletes what lies before it too: no gap is in what is read.
+            # Retention deletes from the start, so the earlier segments are gone too: the read has no gap.
             kept = [each for each in kept if each.folder != piece.folder]
         else:
             kept.append(piece._replace(snapshot=link))
     for piece in kept:
         status = files.status(Path(piece.snapshot, piece.path.name))
-        # Gone if another reader's sweep began before this plan had a lease.
+        # The sweep of another reader may have removed it, if that began before this plan had its lease.
         if status is None or status.size < piece.end:
             raise _replaced(piece)
     return kept
 
 
 def _link(piece: Piece, process: str) -> str | None:
-    """Return the folder with the links of a segment, None if retention has deleted it. OSError, Replaced."""
+    """Return the folder with the links of a segment; None if retention has deleted it. OSError, Replaced."""
     link = pins.pin(Path(piece.folder), process, piece.base_offset)
-    # Retention takes older ones first: where one is left, it has the records of this one now.
+    # Retention deletes older segments first. If an older one is left, compaction has merged this one into it.
     if link is None and any(base < piece.base_offset for base in bases_in(Path(piece.folder))):
         raise _replaced(piece)
     return None if link is None else str(link)
 
 
 def release(pieces: Iterable[Piece]) -> None:
-    """Let go of the files of pieces, whether they were read or not."""
+    """Release the files of pieces, whether they were read or not."""
     leases: dict[str, list[int]] = {}
     for piece in pieces:
         if piece.lease:
@@ -108,18 +108,18 @@ def _demand_same(pieces: Iterable[Piece]) -> None:
 
 
 def _replaced(piece: Piece) -> Replaced:
-    return Replaced(f"{piece.path}: compaction has put another in its place; load it anew")
+    return Replaced(f"{piece.path}: compaction has replaced it; read it again")
 
 
 def _warn(folder: Path, error: OSError) -> None:
     _log.warning(
-        "no hard links can be made in=%s reason=%s; read as it is: if retention deletes a segment before it "
-        "is read, the read fails", folder / FOLDER, error.strerror,
+        "hard links cannot be made in=%s reason=%s; if retention deletes a segment before it is read, the read fails",
+        folder / FOLDER, error.strerror,
     )  # fmt: skip
 
 
 def _driver() -> int:
-    """Return the process that lives as long as reads planned here: Spark plans in a worker, which may end before."""
+    """Return the process that outlives the reads planned here. Spark plans in a worker, which may end earlier."""
     pid = os.getpid()
     while (parent := _parent_of_worker(pid)) > 1:
         pid = parent
@@ -127,7 +127,7 @@ def _driver() -> int:
 
 
 def _parent_of_worker(pid: int) -> int:
-    """Return who has started a Python worker of Spark's, or its daemon; 0 for another process."""
+    """Return the parent of a Python worker of Spark, or of its daemon; 0 for any other process."""
     try:
         command = files.SystemTable(Path(f"/proc/{pid}/cmdline")).read()
         stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()

@@ -1,7 +1,7 @@
-"""Batches that may or may not be in a range of append times, because their append time is only an upper bound.
+"""Batches that may or may not be in a range of append times, because only an upper bound of their append time is known.
 
-A bound says that a batch was appended by then; the exact append times before it say that it was not earlier. If both
-lie in the range, so does the batch; if both lie on one side of it, the batch does not.
+The last exact append time before such a batch is its lower bound. If both bounds are in the range, so is the batch. If
+both are on the same side of it, the batch is not.
 """
 
 from contextlib import suppress
@@ -14,11 +14,11 @@ from tidelog.storage import append_index
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch
 
-_FIRST_MS: Final = 0  # nothing was appended before
+_FIRST_MS: Final = 0  # the earliest possible append time
 
 
 def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> tuple[Undated, ...]:
-    """Return the batches of a segment, at offsets that are wanted, that may or may not be of a range of times."""
+    """Return the batches of a segment, within `wanted` offsets, that may or may not be in a range of append times."""
     segment = log.segments[number]
     bounds_ms, offsets, is_bound = append_times(segment.append_index.data)
     if not is_bound.any():
@@ -38,9 +38,9 @@ def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> 
 
 
 def _last_exact_ms(log: Log, number: int) -> int:
-    """Return the last append time that is exact of the segments before one; the first of all times if there is none.
+    """Return the last exact append time in the segments before one; `_FIRST_MS` if there is none.
 
-    A segment that would have to be walked for it is passed over: one before it tells less, and nothing false.
+    Segments that would have to be scanned are skipped: an earlier one gives a lower bound, which is still correct.
     """
     for segment in reversed(log.segments[:number]):
         if segment.is_known_by_index or not segment.size:

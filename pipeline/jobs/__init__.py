@@ -1,1 +1,1 @@
-"""The jobs, one file each: `run` takes what was asked, and returns the exit code."""
+"""The jobs, one file each: `run` takes the flags and returns the exit code."""

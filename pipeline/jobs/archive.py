@@ -1,7 +1,7 @@
-"""archive: copy the sealed segments of a topic, with what lies beside them, to a store.
+"""archive: copy the sealed segments of a topic, with their indexes, to a store.
 
-A task ships each segment, in waves; after each wave the manifests are replaced, so a run that was stopped goes on where
-the last wave ended. `parts.archives` is the layout of the store.
+Each segment is a task, and tasks run in waves. The manifests are replaced after each wave, so a run that was stopped
+continues after the last complete wave. `parts.archives` defines the layout of the store.
 """
 
 from functools import partial
@@ -35,18 +35,18 @@ _DESCRIBED: Final = (
     "first_append_time",
     "last_append_time",
 )
-_WAVES_PER_CORE: Final = 4  # segments of a wave, for each core
+_SEGMENTS_PER_CORE: Final = 4  # in a wave
 
 
 class New(NamedTuple):
-    """A segment that is to be shipped, and what its manifest will say of it."""
+    """A segment to copy, and its description for the manifest."""
 
     piece: Piece
     described: dict[str, Any]
 
 
 class Found(NamedTuple):
-    """What of a partition is archived, what is new, what else there is, and the offsets that nobody has any more."""
+    """A partition: its manifest, the new segments, the number of other segments, and the range that was deleted."""
 
     manifest: Manifest
     is_begun: bool
@@ -56,27 +56,27 @@ class Found(NamedTuple):
 
 
 def run(flags: JobFlags, out: str, is_to_verify: bool) -> int:
-    """Ship what is new, or look at what is there; return the exit code."""
+    """Copy new segments, or verify an archive; return the exit code."""
     flags.demand_no_times("an archive has all sealed segments")
     if is_to_verify:
         if not out:
-            raise WrongOption("--out is missing; name the archive that is to be read")
+            raise WrongOption("--out is missing; name the archive to verify")
         return _verify(flags, place("--out", out))
     chosen = flags.chosen()
-    flags.folder("shipped")
+    flags.folder("archived")
     target = None if flags.dry_run and not out else place("--out", out)
     found = look(chosen, target)
     if flags.dry_run:
         pieces = [each.piece for one in found for each in one.new]
-        counts = sum(piece.size_bytes for piece in pieces), len(pieces), None
-        flags.print_scan(Scan(len(pieces), sum(one.others for one in found), *counts))
+        others, size = sum(one.others for one in found), sum(piece.size_bytes for piece in pieces)
+        flags.print_scan(Scan(len(pieces), others, size, len(pieces), None))
         return OK
     assert target is not None
     return _ship(flags, chosen, target, found)
 
 
 def look(chosen: Options, target: Place | None) -> list[Found]:
-    """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
+    """Compare each partition with the archive; PipelineError if the archive is of another log."""
     with from_segments.wanted_logs(chosen, now_ms()) as logs:
         return [_look(log, target) for log, _, _ in logs]
 
@@ -88,8 +88,8 @@ def _look(log: Log, target: Place | None) -> Found:
     where = f"the archive of {log.topic}-{log.partition}"
     if manifest.topic_id and topic_id and manifest.topic_id != topic_id:
         raise PipelineError(
-            f"{where} is of another topic of this name, of id {manifest.topic_id}, not {topic_id}: the topic was made "
-            "anew; name another folder in --out"
+            f"{where} is of another topic of this name, with id {manifest.topic_id}, not {topic_id}: the topic was "
+            "deleted and created again; name another folder in --out"
         )
     rows = {row["base_offset"]: row for row in listings.segments_of(log).rows}
     sizes = manifest.log_bytes()
@@ -97,14 +97,14 @@ def _look(log: Log, target: Place | None) -> Found:
     for number, segment in enumerate(log.segments[:-1]):
         base, next_offset = segment.base_offset, segment.next_offset
         if next_offset <= log.log_start_offset:
-            continue  # Nothing that can be read is in it.
+            continue  # It has no readable record.
         if base >= manifest.next_offset:
             described = {name: rows[base][name] for name in _DESCRIBED}
             new.append(New(segments.whole(log, number), described))
         elif sizes.get(base) != rows[base]["bytes"]:
             raise PipelineError(
-                f"{where} has other bytes than {segment.path(LOG)}, which has {rows[base]['bytes']}: the log was cut "
-                "or compacted; name another folder in --out"
+                f"{where} has another size for {segment.path(LOG)}, which has {rows[base]['bytes']} bytes: the log was "
+                "cut or compacted; name another folder in --out"
             )
     is_gone = manifest.segments and new and new[0].piece.base_offset > manifest.next_offset
     lost = (manifest.next_offset, new[0].piece.base_offset) if is_gone else None
@@ -113,7 +113,7 @@ def _look(log: Log, target: Place | None) -> Found:
 
 def _ship(flags: JobFlags, chosen: Options, target: Place, found: list[Found]) -> int:
     progress = Progress("archive")
-    # A folder without a log cannot be read: none is made for a partition that has only an active segment.
+    # A reader rejects a folder without a segment, so a partition with only an active segment gets none.
     begun_now = [one for one in found if one.new and not one.is_begun]
     for one in begun_now:
         archives.begin(target, one.manifest)
@@ -143,7 +143,7 @@ def _ship_in_waves(
         return
     context, ship = flags.session().sparkContext, partial(_shipped, target, chosen.bad, chosen.quarantine)
     current = {one.manifest.partition: one.manifest for one in found}
-    wave, begun = _WAVES_PER_CORE * context.defaultParallelism, monotonic()
+    wave, begun = _SEGMENTS_PER_CORE * context.defaultParallelism, monotonic()
     for first in range(0, len(new), wave):
         some = new[first : first + wave]
         done = context.parallelize(some, len(some)).map(ship).collect()
@@ -160,7 +160,7 @@ def _ship_in_waves(
 
 
 def _shipped(target: Place, how: str, kept: str, new: New) -> dict[str, Any]:
-    """Ship a segment, in a worker; return what its manifest says of it."""
+    """Copy a segment, in a worker; return its entry for the manifest."""
     try:
         return archives.ship(new.piece, new.described, target, how, kept)
     finally:
@@ -168,7 +168,7 @@ def _shipped(target: Place, how: str, kept: str, new: New) -> dict[str, Any]:
 
 
 def _report_loss(found: list[Found], gone: int, progress: Progress) -> int:
-    """Say what will never be in the archive; return the exit code."""
+    """Report what the archive will never have; return the exit code."""
     lost = [(one.manifest.folder, *one.lost) for one in found if one.lost is not None]
     for folder, first, end in lost:
         progress.say(f"{folder}: offsets {first} to {end - 1} were deleted before they were archived")
@@ -178,22 +178,23 @@ def _report_loss(found: list[Found], gone: int, progress: Progress) -> int:
 
 
 def _verify(flags: JobFlags, target: Place) -> int:
-    """Read all that the manifests name; print what is not what was written."""
+    """Read all files that the manifests name; print those that differ from what was written."""
     found = [each for each in archives.manifests(target) if flags.topic in ("", each.topic)]
     gone = [each for each in archives.gone(target) if flags.topic in ("", each.rpartition("-")[0])]
     if not found and not gone:
         raise PipelineError(
-            f"{target.path}: no manifest {f'of {flags.topic} ' * bool(flags.topic)}is in it; name an archive in --out"
+            f"{target.path}: no manifest {f'of {flags.topic} ' if flags.topic else ''}is in it; name an archive in "
+            "--out"
         )
     if flags.dry_run:
         named = [each for one in found for segment in one.segments for each in segment["files"]]
         account = {"files": len(named), "bytes": sum(each["bytes"] for each in named)}
         output.print_account(account, as_json=flags.as_json)
         return OK
-    looked = [each for one in found for each in archives.verify(target, one)]
-    looked += [(f"{folder}/{archives.MANIFEST}", 0, "it is gone") for folder in gone]
-    rows = [dict(zip(COLUMNS, each, strict=True)) for each in looked if each[2]]
+    checked = [each for one in found for each in archives.verify(target, one)]
+    checked += [(f"{folder}/{archives.MANIFEST}", 0, "it is gone") for folder in gone]
+    rows = [dict(zip(COLUMNS, each, strict=True)) for each in checked if each[2]]
     flags.print_rows(COLUMNS, rows)
-    size = sum(each[1] for each in looked)
-    Progress("archive").say(f"{len(looked):,} files, {size:,} bytes: {len(rows):,} findings")
+    size = sum(each[1] for each in checked)
+    Progress("archive").say(f"{len(checked):,} files, {size:,} bytes: {len(rows):,} findings")
     return FAILED if rows else OK

@@ -1,8 +1,8 @@
 """audit: count records by partition and window of create time, and compare other places with the source.
 
-Records that are missing, duplicate or extra in a tier (`--against`) are found by offset (`transforms.tiers`). Tiers are
-compared over the offsets that the source had when the job began: what the source gains meanwhile is neither missing nor
-extra, and what retention deletes of it meanwhile is extra.
+Missing, duplicate and extra records of a tier (`--against`) are found by offset (`transforms.tiers`). Tiers are
+compared over the offsets that the source had when the job began. Records appended to the source later are neither
+missing nor extra; records that retention deletes from it later are extra.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ BYTES: Final = ", key binary, value binary"
 
 
 def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
-    """Print the counts; return the exit code: 1 where a tier lacks a record, or has one twice."""
+    """Print the counts; return the exit code, 1 if a tier lacks a record or has one twice."""
     window_ms = duration_ms("--window", window)
     report.demand_place(html)
     chosen = flags.chosen()
@@ -41,7 +41,7 @@ def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, ht
         return OK
     progress = Progress("audit")
     for tier, scan in found:
-        progress.say(f"{f'{tier.name}: ' * bool(others)}{scan.words}")
+        progress.say(f"{tier.name}: {scan.words}" if others else scan.words)
     columns = COLUMNS + COMPARED * bool(others) + ("bytes",) * is_sized
     if others:
         from tidelog.pipeline.tasks import KINDS
@@ -62,7 +62,7 @@ def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, ht
 
 
 def shown(at_ms: int | None) -> str | None:
-    """Return the start of a window as text, in UTC; None of records without a time."""
+    """Return the start of a window as text, in UTC; None for the window of records without a time."""
     return None if at_ms is None else times.show(at_ms, UTC).replace("+00:00", "Z")
 
 
@@ -87,13 +87,13 @@ def _compared(
 
 
 def _row(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Return a row as it is shown."""
+    """Return a row for output: the window as text, and the tier by its name."""
     tier = {"tier": names[row["tier"]]} if "tier" in row else {}
     return row | {"window": shown(row["window"])} | tier
 
 
 def _summarize(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> int:
-    """Say what was found; return the exit code."""
+    """Report sums; return the exit code."""
     ours = [row for row in rows if row.get("tier", names[0]) == names[0]]
     progress.say(f"{sum(row['n'] for row in ours):,} records in {len(ours):,} windows")
     is_same = True
@@ -106,25 +106,25 @@ def _summarize(rows: list[dict[str, Any]], names: list[str], progress: Progress)
 
 
 def _charts(rows: list[dict[str, Any]], names: list[str], window_ms: int) -> list[Chart]:
-    """Return a chart of each partition, and one of what is wrong with it in each tier where something is."""
+    """Return a chart of each partition, and one for each kind of difference that a tier has."""
     charts: list[Chart] = []
     for partition in sorted({row["partition"] for row in rows}):
         for tier, name in enumerate(names):
             of = [row for row in rows if (row["partition"], row.get("tier", tier)) == (partition, tier)]
             if not tier:
-                charts.append(_chart(f"partition {partition}", "records", of, "n", window_ms))
+                charts.append(_chart(f"partition {partition}", of, "n", window_ms))
                 continue
             charts += [
-                _chart(f"partition {partition}, {name}: {column}", "records", of, column, window_ms)
+                _chart(f"partition {partition}, {name}: {column}", of, column, window_ms)
                 for column in ("missing", "duplicate", "extra")
                 if any(row[column] for row in of)
             ]
     return charts
 
 
-def _chart(title: str, unit: str, rows: list[dict[str, Any]], column: str, window_ms: int) -> Timeline:
+def _chart(title: str, rows: list[dict[str, Any]], column: str, window_ms: int) -> Timeline:
     timeless = sum(row[column] for row in rows if row["window"] is None)
     if timeless:
-        title += f" ({timeless:,} {unit} without a time are not drawn)"
+        title += f" ({timeless:,} records without a time are not drawn)"
     bars = [(row["window"], row[column]) for row in rows if row["window"] is not None and row[column]]
-    return Timeline(title, unit, bars, window_ms)
+    return Timeline(title, "records", bars, window_ms)

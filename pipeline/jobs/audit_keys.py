@@ -1,8 +1,8 @@
 """audit-keys: the keys that a group has not read to the end, with the last offset produced and the last delivered.
 
-The rows are those of `tidelog audit keys`: both count by `pipeline.key_audit`. Here a task counts each partition, from
-a broker or from files. Committed offsets come from the broker, from the `__consumer_offsets` of the data folder, or
-from a file. The result is as of the start of the job: later offsets are left out.
+The rows are the same as in `tidelog audit keys`: both use `pipeline.key_audit`. Here each partition is a task, and the
+source is a broker or files. Committed offsets come from the broker, from the `__consumer_offsets` of the data folder,
+or from a file. The result is as of the start of the job: later offsets are left out.
 """
 
 import json
@@ -46,11 +46,9 @@ def run(flags: JobFlags, group: str, committed: str) -> int:
     from tidelog.pipeline.tasks import KINDS
 
     chosen, began_ms = flags.chosen(), now_ms()
-    flags.demand_no_times("offsets of the whole log say what was delivered")
+    flags.demand_no_times("what was delivered is counted over the whole log")
     if bool(group) == bool(committed):
-        raise WrongOption(
-            "--group is missing; name the group, or a file of its committed offsets (--committed)"
-        )
+        raise WrongOption("name either the group (--group) or a file of its committed offsets (--committed)")
     spans = KINDS[chosen.kind].topic_offsets(chosen, began_ms).spans
     offsets = _in_file(committed, chosen.topic) if committed else _of_group(chosen, group, list(spans))
     found = scan(chosen)
@@ -84,7 +82,7 @@ def _shown(partition: int, each: Behind, now_ms: int) -> dict[str, Any]:
 
 
 def _rows(flags: JobFlags, chosen: Options, bounds: dict[int, Bounds]) -> Iterator[tuple[int, Behind]]:
-    """Yield the keys by partition. Tasks count all partitions before the first row: the rows wait on their disks."""
+    """Yield the keys by partition. All partitions are counted before the first row; the rows are kept on disk."""
     from pyspark import StorageLevel
 
     context = flags.session().sparkContext
@@ -98,7 +96,7 @@ def _rows(flags: JobFlags, chosen: Options, bounds: dict[int, Bounds]) -> Iterat
 
 
 def behind(chosen: Options, task: tuple[int, Bounds]) -> Iterator[tuple[int, Behind]]:
-    """Yield the keys of a partition that are behind."""
+    """Yield the keys of a partition that the group has not read to the end."""
     partition, bounds = task
     if max(bounds.committed, bounds.start) >= bounds.end:
         return
@@ -107,7 +105,7 @@ def behind(chosen: Options, task: tuple[int, Bounds]) -> Iterator[tuple[int, Beh
 
 
 def _read(chosen: Options, partition: int, start: int, end: int) -> Iterator[list[Entry]]:
-    """Yield the batches that have a range of offsets, some at a time."""
+    """Yield the batches of a range of offsets, some at a time."""
     from tidelog.pipeline.tasks import KINDS
 
     kind = KINDS[chosen.kind]
@@ -128,7 +126,7 @@ def _read(chosen: Options, partition: int, start: int, end: int) -> Iterator[lis
 
 
 def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, int]:
-    """Return what a group has committed of a topic; PipelineError where the source does not know the group."""
+    """Return a group's committed offsets of a topic; PipelineError if a data folder has none of the group."""
     if chosen.kind == "broker":
         with connected(chosen.place) as cluster:
             wanted = [Partition(chosen.topic, number) for number in partitions]
@@ -136,7 +134,7 @@ def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, i
         return {each.partition: offset for each, offset in offsets.items()}
     if remote.is_remote(chosen.place):
         raise WrongOption(
-            "--group: an object store has no groups; name a file of its committed offsets (--committed)"
+            "--group: an object store has no groups; name a file of the group's committed offsets (--committed)"
         )
     found = commits.in_folder(Path(chosen.place), now_ms())
     if group not in {reads.group for reads in found}:
@@ -149,7 +147,7 @@ def _of_group(chosen: Options, group: str, partitions: list[int]) -> dict[int, i
 
 
 def _in_file(name: str, topic: str) -> dict[int, int]:
-    """Return the offsets in a file: JSON lines with partition and committed, as `lag --json` prints them."""
+    """Read offsets from a file: JSON lines with `partition` and `committed`, as `lag --json` prints them."""
     found: dict[int, int] = {}
     try:
         lines = Path(name).read_text(encoding="utf-8").splitlines()
@@ -161,13 +159,14 @@ def _in_file(name: str, topic: str) -> dict[int, int]:
             partition, offset = int(row["partition"]), int(row["committed"])
         except (ValueError, KeyError, TypeError):
             raise WrongOption(
-                f'--committed: line {number} of {name} is none; write {{"partition": 0, "committed": 17}}, a line each'
+                f"--committed: line {number} of {name} has no committed offset; write one JSON document a line: "
+                '{"partition": 0, "committed": 17}'
             ) from None
         if row.get("topic", topic) != topic:
             continue
         if partition in found:
             raise WrongOption(
-                f"--committed: {name} has partition {partition} twice; leave the lines of one group"
+                f"--committed: {name} has partition {partition} twice; keep the lines of one group"
             )
         found[partition] = offset
     return found

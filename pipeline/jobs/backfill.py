@@ -1,7 +1,7 @@
 """backfill: write the records of an exact range of times to a table.
 
-Running it again changes nothing: in Delta the rows of the topic and range are replaced; in Parquet the files of an
-earlier run over the same topic and range, which their names tell.
+A second run over the same topic and range changes nothing: in Delta it replaces the rows of the range, in Parquet the
+files of the first run, which it knows by their names.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
 from tidelog.pipeline.ranges import TIME_END_MS
 
-_LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
+_LONGEST: Final = 180  # characters of a topic in a file name, which may have 255
 _NAME: Final = re.compile(
     r"(?:[^/]+/)?(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
 )
@@ -45,7 +45,7 @@ def run(flags: JobFlags, out: str, form: Form) -> int:
     progress = Progress("backfill")
     progress.say(found.words)
     for left in landing.clear_left(target, now_ms()):
-        progress.say(f"removed {left}, which a run that was killed had not put in place")
+        progress.say(f"removed {left}, which a killed run had left")
     spark = flags.session()
     folder = landing.own_folder()
     try:
@@ -70,45 +70,45 @@ def run(flags: JobFlags, out: str, form: Form) -> int:
 
 
 def _prefix(chosen: Options) -> str:
-    """Return what the names of the files of a topic and range begin with."""
+    """Return the prefix of the file names of a topic and range."""
     first = "start" if chosen.from_ms is None else chosen.from_ms
     end = "end" if chosen.to_ms is None else chosen.to_ms
     return f"{_name(chosen.topic)}-by-{chosen.clock}-{first}-{end}"
 
 
 def _name(topic: str) -> str:
-    """Return a topic's name as files have it: in theirs there is no room for the longest ones."""
+    """Return a topic's name for file names. A long one is cut and gets a digest."""
     if len(topic) <= _LONGEST:
         return topic
     digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
-    return f"{topic[: _LONGEST - 17]}~{digest}"  # in no topic's name is a tilde
+    return f"{topic[: _LONGEST - 17]}~{digest}"  # no topic has a tilde in its name
 
 
 def has_written(target: Place, topic: str) -> bool:
-    """Return whether files of Parquet that this job has written of a topic are there."""
+    """Return whether a place has Parquet files of a topic that this job has written."""
     found = map(_NAME.fullmatch, landing.files_of(target, f"{_name(topic)}-by-"))
     return any(each is not None and each["topic"] == _name(topic) for each in found)
 
 
 def _demand_ingested(target: Place, folder: str, landed: Sequence[Landed], topic: str) -> None:
-    """Raise PipelineError where records are staged that a stream is still to write: they would be there twice."""
+    """Raise PipelineError if staged records lie after the position of an ingest stream: it would write them again."""
     if not table_out.is_claimed(target, topic):
         return
     there = delta.ends(target, topic)
     for partition, end in sorted(delta.staged_ends(target, folder, landed, topic).items()):
         if end > there.get(partition, 0):
             raise PipelineError(
-                f"{target.uri} has records of topic {topic} by ingest, which has not come to {topic}-{partition}@"
-                f"{end - 1} yet, and would write it once more: name an earlier --to, or have ingest come there first"
+                f"{target.uri} has records of topic {topic} by ingest, which has not reached {topic}-{partition}@"
+                f"{end - 1} yet, and would write it again: name an earlier --to, or let ingest reach it first"
             )
 
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:
-    """Raise PipelineError where files of another range may have some of the same records: they would be there twice."""
+    """Raise PipelineError if other files may have some of the same records, which would then be there twice."""
     if table_out.is_claimed(target, chosen.topic):
         raise PipelineError(
             f"{target.uri} has records of topic {chosen.topic} by ingest, and may have the same ones: name another "
-            "--out, or write --format delta in both, where a range takes the place of what it meets"
+            "--out, or write both with --format delta, which replaces the rows of the range"
         )
     first, end = chosen.from_ms or 0, TIME_END_MS if chosen.to_ms is None else chosen.to_ms
     for name in sorted(landing.files_of(target, f"{_name(chosen.topic)}-by-")):
@@ -125,13 +125,13 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
         )
         if found["clock"] != chosen.clock or (first < there[1] and there[0] < end):
             raise PipelineError(
-                f"{target.under(name)} may have some of the same records: name the range that it is of, or another "
-                "--out, or write --format delta, where a range takes the place of what it meets"
+                f"{target.under(name)} may have some of the same records: name the same range as that file, or another "
+                "--out, or write --format delta, which replaces the rows of the range"
             )
 
 
 def _predicate(chosen: Options) -> str:
-    """Return what is true of the rows of a topic and range, in SQL."""
+    """Return the SQL condition for the rows of a topic and range."""
     column = "append_time" if chosen.clock == APPEND else "create_time"
     conditions = [f"topic = '{chosen.topic}'"]
     for sign, at_ms in ((">=", chosen.from_ms), ("<", chosen.to_ms)):

@@ -1,8 +1,7 @@
-"""compact: remove the records that later ones replace, in the data folder of a broker that is stopped.
+"""compact: remove the records that later ones supersede, in the data folder of a stopped broker.
 
-`storage.compaction` does the work, as in a broker: it maps the keys without looking at values, then copies segments
-aside, syncs and renames them. All sealed segments are compacted, whatever they yield. Spark is not needed: the loops
-are compiled, and threads work on partitions.
+`storage.compaction` does the work, as in a broker. All sealed segments are compacted, however little that frees. The
+job needs no Spark: the loops are compiled code, and threads share the partitions.
 """
 
 from collections import Counter
@@ -37,17 +36,17 @@ _LOAD: Final = 0.9
 
 
 def run(flags: JobFlags, delete_retention: str, buffer_bytes: int, threads: int, rolls: bool) -> int:
-    """Compact the topic, and print what its segments are now; return the exit code: 1 where something is damaged."""
+    """Compact the topic, and print its segments; return the exit code, 1 if something is damaged."""
     where = flags.folder("compacted")
     if not flags.topic:
         raise WrongOption("--topic is missing; see --help")
-    flags.demand_no_times("a key is compacted in all of a log")
+    flags.demand_no_times("the whole log is compacted")
     folder, length_ms = Path(where), duration_ms("--delete-retention", delete_retention)
     partitions = from_segments.partitions(where, flags.topic)
     for each in partitions:
         if files.status(folder / f"{flags.topic}-{each}" / archives.MANIFEST) is not None:
             raise PipelineError(
-                f"{where}: it is an archive, whose files never change; compact the folder it is from"
+                f"{where}: it is an archive, whose files never change; compact the data folder instead"
             )
     if flags.dry_run:
         flags.print_rows(COLUMNS, list(_as_it_is(where, flags.topic, partitions)))
@@ -73,7 +72,7 @@ def run(flags: JobFlags, delete_retention: str, buffer_bytes: int, threads: int,
 
 @contextmanager
 def _opened(folder: Path, topic: str, config: TopicConfig) -> Iterator[list[Log]]:
-    """Open the data folder as its broker would, and close it in order; PipelineError where one has it open."""
+    """Open the data folder as a broker would, and close it in order; PipelineError if a broker has it open."""
     defaults = load(None, {}, {"log.dir": str(folder), "node.id": _node_id(folder)})
     manager = LogManager(folder, defaults, now_ms)
     try:
@@ -89,17 +88,17 @@ def _opened(folder: Path, topic: str, config: TopicConfig) -> Iterator[list[Log]
 
 
 def _node_id(folder: Path) -> str:
-    """Return the number of the node that the folder belongs to."""
+    """Return the id of the node that the folder belongs to."""
     found = node_id_of(folder)
     if found is None:
         raise PipelineError(
-            f"{folder}: it is no data folder of a broker: it has no meta.properties; name one in segments:FOLDER"
+            f"{folder}: it has no meta.properties, so it is no data folder of a broker; name one in segments:FOLDER"
         )
     return found
 
 
 def _compact(buffer_bytes: int, progress: Progress, log: Log) -> Counter[str]:
-    """Make passes over a log until all of it is clean, as many as the keys need; return what they did together."""
+    """Compact a log, in as many passes as its keys need; return the sums over all passes."""
     total: Counter[str] = Counter()
     records, reached = 0, -1
     while (due := plan.everything(log, now_ms())) is not None:
@@ -142,7 +141,7 @@ def _as_it_is(where: str, topic: str, partitions: list[int]) -> Iterator[dict[st
 
 
 def _is_damaged(folder: Path, topic: str, partitions: list[int], progress: Progress) -> bool:
-    """Read what was written, and say what of it is not as it should be."""
+    """Check the compacted partitions and report problems; return whether there are any."""
     is_damaged = False
     for each in partitions:
         for problem in Fsck(folder / f"{topic}-{each}", deep=True, repair=False).problems():

@@ -1,7 +1,7 @@
-"""deadletter: list a quarantine, look into it, and send the records of its sound batches to a topic.
+"""deadletter: list a quarantine, show the batches in it, and send the records of its sound batches to a topic.
 
-`pipeline.quarantine` writes the files. A batch is sound if its checksum is right and its records can be read; the
-others are counted as damaged.
+`pipeline.quarantine` writes the files. A batch is sound if its checksum is correct and its records can be decoded.
+Other batches are counted as damaged.
 """
 
 import json
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Readable = bytes | files.Map
 COLUMNS: Final = ("name", "topic", "partition", "position", "bytes", "reason")
 BATCH_COLUMNS: Final = ("at", "bytes", "base_offset", "records", "state")
-# What a note says, at least.
+# The fields that every note has.
 _NOTE: Final[dict[str, Callable[[Any], Any]]] = {
     "file": str,
     "position": int,
@@ -42,7 +42,7 @@ _COUNTED: Final = ("sent", "damaged", "refused")
 
 
 class Batch(NamedTuple):
-    """What lies at a position of the bytes: its records, or why they cannot be read."""
+    """A batch at a position of the bytes: its records, or why they cannot be read."""
 
     at: int
     bytes: int
@@ -52,8 +52,8 @@ class Batch(NamedTuple):
 
 
 def run(flags: JobFlags, folder: str, name: str, is_redrive: bool) -> int:
-    """List, look into one, or send; return the exit code."""
-    flags.demand_no_times("what is kept is listed and sent in all of it")
+    """List the quarantine, show one range, or send the records; return the exit code."""
+    flags.demand_no_times("the whole quarantine is listed or sent")
     if not folder:
         raise WrongOption("--folder is missing; name the folder of --bad quarantine:FOLDER")
     notes = list(kept(Path(folder)))
@@ -64,7 +64,7 @@ def run(flags: JobFlags, folder: str, name: str, is_redrive: bool) -> int:
         return OK
     found = [note for note in notes if note["name"] == name]
     if not found:
-        raise PipelineError(f"{folder}: there is no {name} in it; without --inspect it lists what there is")
+        raise PipelineError(f"{folder}: there is no {name} in it; leave out --inspect to list what there is")
     for note in found:
         rows = [each._asdict() | {"records": len(each.records)} for each in batches(_data(note))]
         flags.print_rows(BATCH_COLUMNS, rows)
@@ -72,9 +72,9 @@ def run(flags: JobFlags, folder: str, name: str, is_redrive: bool) -> int:
 
 
 def kept(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the note of each range that is kept, by topic, partition, file and position."""
+    """Yield the note of each range in a quarantine, by topic, partition, file and position."""
     if not folder.is_dir():
-        raise PipelineError(f"{folder} is no folder; name the one of --bad quarantine:FOLDER")
+        raise PipelineError(f"{folder} is no folder; name the folder of --bad quarantine:FOLDER")
     notes = []
     for path in folder.glob("*/*.json"):
         try:
@@ -82,20 +82,20 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
             fields = {name: _NOTE[name](note[name]) for name in _NOTE}
             notes.append({**fields, "name": path.stem, "path": str(path.with_suffix("")) + ".bin"})
         except (ValueError, LookupError, TypeError):
-            raise PipelineError(f"{path}: is no note of a quarantine; take it away, or restore it") from None
+            raise PipelineError(f"{path}: it is no note of a quarantine; remove or restore it") from None
     yield from sorted(
         notes, key=lambda note: (note["topic"], note["partition"], note["file"], note["position"])
     )
 
 
 def batches(data: Readable) -> Iterator[Batch]:
-    """Yield the batches in bytes, up to where none can be recognized."""
+    """Yield the batches in bytes. Bytes in which no batch can be recognized come as one, at the end."""
     view, at = memoryview(data), 0
     while len(view) - at >= entries.BYTES_MIN:
         try:
             header = entries.peek(view, at)
         except CorruptBatch:
-            break  # not even its header is all there
+            break  # the header is cut off
         size = header.size_bytes
         if size < entries.BYTES_MIN or size > len(view) - at:
             break
@@ -118,7 +118,7 @@ def batches(data: Readable) -> Iterator[Batch]:
 
 
 def _data(note: dict[str, Any]) -> Readable:
-    """Return the bytes of a range, which may be a whole segment: no more of them is in memory than is looked at."""
+    """Map the bytes of a range, which may be a whole segment, into memory."""
     data = files.map_readonly(Path(note["path"]))
     if len(data) < note["bytes"]:
         raise PipelineError(f"{note['path']}: of {note['bytes']} bytes {len(data)} are there; restore it")
@@ -143,8 +143,8 @@ def _redrive(flags: JobFlags, notes: list[dict[str, Any]]) -> int:
     damaged, refused = counts["damaged"], counts["refused"]
     if damaged or refused:
         Progress("deadletter").say(
-            f"{damaged} ranges, and {refused} records with a header without a value, cannot be sent, and stay where "
-            "they are"
+            f"{damaged} ranges and {refused} records with a header without a value cannot be sent; they stay in the "
+            "quarantine"
         )
     return FAILED if damaged or refused else OK
 
@@ -157,7 +157,7 @@ def _warn(address: str, sender: "Sender") -> None:
 
 
 def _sent(notes: list[dict[str, Any]], topic: str, sender: "Sender | None") -> Counter[str]:
-    """Send records with the time that they have, and where they were, unless this is a dry run; count what was done."""
+    """Send the sound records with their times and origins; without a sender only count them."""
     from tidelog.pipeline.writing import produce, target
 
     counts: Counter[str] = Counter()
@@ -178,18 +178,18 @@ def _sent(notes: list[dict[str, Any]], topic: str, sender: "Sender | None") -> C
 
 
 def headers_of(record: Record) -> list[tuple[str, bytes]] | None:
-    """Return the headers of a record as the client library sends them; None where one of them has no value."""
+    """Return the headers of a record as the client sends them; None if one of them has no value."""
     found = [(name, value) for name, value in record.headers if value is not None]
     return found if len(found) == len(record.headers) else None
 
 
 @contextmanager
 def _sending(address: str, topic: str) -> Iterator["Sender"]:
-    """Yield what sends; PipelineError unless all has arrived."""
+    """Yield a sender; PipelineError at the end unless the broker has acknowledged all records."""
     from tidelog.pipeline.writing.produce import Sender
 
     with connected(address) as cluster:
-        cluster.topic(topic)  # a name that is mistyped makes no topic
+        cluster.topic(topic)  # it must exist: a mistyped name creates no topic
     sender = Sender(address)
     try:
         yield sender
@@ -198,6 +198,6 @@ def _sending(address: str, topic: str) -> Iterator["Sender"]:
         sender.abandon()
         if isinstance(error, PipelineError):
             raise PipelineError(
-                f"{error}; what was sent before stays, and sending again sends it twice"
+                f"{error}; the records sent before stay, and another run sends them again"
             ) from error
         raise

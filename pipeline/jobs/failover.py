@@ -1,13 +1,13 @@
-"""failover: where on cluster B a group goes on that has read a topic on cluster A, so that it misses nothing.
+"""failover: find where on cluster B a group that has read a topic on cluster A continues, so that it misses nothing.
 
-Owns the rule: the append time on A of the last record that the group has consumed, less the largest latency of A
-(append time less create time), is looked up on B by create time. Whatever is unread on A was appended after that
-record, so it was created no earlier than that time; and B's lookup is exact, however far out of order create times are,
-so nothing of it lies before the offset that is found. Clocks need not agree: B's is not asked, and by how much those of
-A and of producers differ is part of the latency.
+The rule: take the append time on A of the last record that the group has consumed, subtract the largest latency on A
+(append time minus create time), and look up the result on B by create time. Every unread record on A was appended after
+that record, so it was created no earlier than that time. B's lookup is exact even if create times are out of order, so
+none of these records lies before the offset that it finds. Clocks need not agree: B's clock plays no part, and the
+difference between A's clock and the producers' is part of the latency.
 
-Where the rule cannot be proven for a partition, as when no append time is known, the group begins at the start of B's
-log. Partitions of a topic must be the same on both clusters, as they are where keys choose them.
+If the rule does not apply to a partition, for example because no append time is known, the group starts at the start of
+B's log. Both clusters must have the same partitions, because keys choose partitions by their number.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ READ: Final = "partition int, create_time timestamp, append_time timestamp, time
 
 
 class Found(NamedTuple):
-    """Where B's log begins and ends, and its first offset with a create time at or after the one that was asked for."""
+    """The start and end of B's log, and the first offset with a create time at or after the requested one."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 def run(flags: JobFlags, group: str, target: str, max_latency: str, is_applied: bool) -> int:
-    """Print where each group goes on, and commit it if that is asked for; return the exit code."""
+    """Print where each group continues, and commit it with `--apply`; return the exit code."""
     _check(flags, target, is_applied)
     least_ms = duration_ms("--max-latency", max_latency) if max_latency else None
     chosen = flags.chosen()
@@ -60,7 +60,7 @@ def run(flags: JobFlags, group: str, target: str, max_latency: str, is_applied: 
     progress = Progress("failover")
     progress.say(found.words)
     demand_searchable(target, chosen.topic, from_segments.topics(chosen.place)[chosen.topic])
-    # What was committed is known by now: what comes while latencies are measured is unread.
+    # Committed offsets were read first, so records appended while latencies are measured are unread.
     latencies = measured(flags, least_ms)
     for partition, latency_ms in sorted(latencies.items()):
         words = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
@@ -75,7 +75,7 @@ def run(flags: JobFlags, group: str, target: str, max_latency: str, is_applied: 
 
 
 def _check(flags: JobFlags, target: str, is_applied: bool) -> None:
-    flags.folder("asked for append times and groups")
+    flags.folder("searched by append time and for groups")
     kind, _, where = target.partition(":")
     if kind not in ("segments", "broker") or not where:
         raise WrongOption(
@@ -85,13 +85,13 @@ def _check(flags: JobFlags, target: str, is_applied: bool) -> None:
         raise WrongOption(
             "--apply: only a broker keeps the offsets of groups; write --target broker:HOST:PORT"
         )
-    flags.demand_no_times("the largest latency is that of all records")
+    flags.demand_no_times("the largest latency is measured over all records")
     if flags.bad != FAIL:
-        raise WrongOption(f"--bad {flags.bad}: how late damaged records were is not known; leave it out")
+        raise WrongOption(f"--bad {flags.bad}: the latency of damaged records is unknown; leave it out")
 
 
 def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
-    """Return what groups have committed of the topic on A."""
+    """Return the committed offsets of the topic on A."""
     found = {
         reads: offset
         for reads, offset in sorted(committed.in_folder(Path(place), now_ms()).items())
@@ -104,18 +104,18 @@ def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
         )
     if not found and group:
         raise PipelineError(
-            f"{place}: group {group} has committed nothing of {topic}; without --group all groups are shown that have"
+            f"{place}: group {group} has committed nothing of {topic}; leave out --group to show all groups that have"
         )
     if not found:
         raise PipelineError(
-            f"{place}: no group has committed anything of {topic}; name the data folder of the broker that has the "
+            f"{place}: no group has committed offsets of {topic}; name the data folder of the broker that has the "
             "groups"
         )
     return found
 
 
 def measured(flags: JobFlags, least_ms: int | None) -> dict[int, int | None]:
-    """Return the largest latency of each partition of A that has records; None where a record does not tell it."""
+    """Return the largest latency of each partition of A with records; None if that of a record is unknown."""
     from tidelog.pipeline.transforms.windows import largest_delays
 
     rows = largest_delays(flags.read(flags.session(), READ)).collect()
@@ -132,7 +132,7 @@ def measured(flags: JobFlags, least_ms: int | None) -> dict[int, int | None]:
 def since(
     place: str, topic: str, wanted: Mapping[Reads, int], latencies: Mapping[int, int | None]
 ) -> dict[Reads, int | None]:
-    """Return the create time from which on all is that a group has not read; None if that is not known."""
+    """Return a lower bound of the create times of the records that each group has not read; None if unknown."""
     partitions = sorted({reads.partition for reads in wanted})
     found: dict[Reads, int | None] = dict.fromkeys(wanted)
     with from_segments.opened(place, topic, partitions, now_ms()) as logs:
@@ -146,12 +146,12 @@ def since(
 
 
 def unread_from_ms(log: Log, offset: int) -> int | None:
-    """Return a time before which nothing was appended of what lies at or after an offset; None where none is known.
+    """Return a lower bound of the append times of the records at or after an offset; None if unknown.
 
-    That of the record before it, which was the last to be read. Where that is deleted, the offset is the log's start,
-    and it is the time of the first record that there is. An append time that is a bound, that time or earlier, does not
-    tell; an earlier one that is exact does. An offset behind the log's end is of records that are lost, or of another
-    log: what was read of this one nobody knows.
+    It is the append time of the record before the offset, the last one that was read. If that record is deleted, the
+    offset is the start of the log, and the first record takes its place. An append time that is only an upper bound
+    does not count; the last exact one before it does. If the offset is past the end of the log, records were lost or
+    the offset is of another log, so it is unknown what was read of this one.
     """
     start = log.log_start_offset
     if not start <= offset <= log.log_end_offset:
@@ -182,9 +182,9 @@ def unread_from_ms(log: Log, offset: int) -> int | None:
 def starts(
     wanted: Mapping[Reads, int], times: Mapping[Reads, int | None], found: Mapping[Reads, Found]
 ) -> Iterator[dict[str, Any]]:
-    """Yield where each group goes on in each partition.
+    """Yield where each group continues in each partition.
 
-    `bound` is how many records it reads again at most: no more than B has from there on, and no more than it has read.
+    `bound` limits how many records it reads again: no more than B has from there on, and no more than it has read.
     """
     for reads in sorted(wanted):
         place, is_by_time = found[reads], times[reads] is not None
@@ -199,7 +199,7 @@ def starts(
 
 
 def demand_searchable(target: str, topic: str, ours: list[int]) -> None:
-    """PipelineError unless cluster B can be searched by create time, and has the partitions that A has."""
+    """Raise PipelineError unless cluster B can be searched by create time and has the same partitions as A."""
     kind, _, where = target.partition(":")
     if kind == "segments":
         there, settings = from_segments.topics(where).get(topic, []), {}
@@ -209,18 +209,18 @@ def demand_searchable(target: str, topic: str, ours: list[int]) -> None:
     if ours != there:
         raise PipelineError(
             f"{where}: it has partitions {there} of {topic}, and A has {ours}; keys choose partitions by their number, "
-            "so it must be the same"
+            "so they must be the same"
         )
     for name, wrong in (("lookup.clock", "append"), ("message.timestamp.type", "LogAppendTime")):
         if settings.get(name) == wrong:
             raise PipelineError(
-                f"topic {topic} at {where} has {name}={wrong}, so it cannot be searched by create time; read its "
-                "files, --target segments:FOLDER, or alter it"
+                f"topic {topic} at {where} has {name}={wrong}, so it cannot be searched by create time; name its "
+                "files, --target segments:FOLDER, or change the option"
             )
 
 
 def looked_up(target: str, topic: str, times: Mapping[Reads, int | None]) -> dict[Reads, Found]:
-    """Return what cluster B has at or after each create time; where that is None, its first and last offsets."""
+    """Return what cluster B has at or after each create time; for None, only its start and end."""
     kind, _, where = target.partition(":")
     return (_in_folder if kind == "segments" else _at_broker)(where, topic, times)
 
@@ -244,7 +244,7 @@ def _at_broker(address: str, topic: str, times: Mapping[Reads, int | None]) -> d
     partitions, found = {reads.partition for reads in times}, {}
     with connected(address) as cluster:
         begin = offsets_of(cluster, topic, dict.fromkeys(partitions, EARLIEST))
-        # Before the lookup: what comes in between is read.
+        # Before the lookup: records appended in between are read.
         ends = offsets_of(cluster, topic, dict.fromkeys(partitions, LATEST))
         for group in {reads.group for reads in times}:
             of = {reads.partition: time_ms for reads, time_ms in times.items() if reads.group == group}

@@ -1,7 +1,7 @@
-"""fsck: check all logs of a data folder, a task for each partition.
+"""fsck: check all logs of a data folder, with a task for each partition.
 
-The rows are what `tidelog fsck` finds, except partitions without a folder, which only a look at the whole data folder
-shows.
+It finds what `tidelog fsck` finds, except partitions without a folder: only a check of the whole data folder shows
+them.
 """
 
 import logging
@@ -22,10 +22,10 @@ COLUMNS: Final = ("kind", "file", "position", "finding")
 
 
 def run(flags: JobFlags, is_deep: bool) -> int:
-    """Print what is found; return the exit code."""
-    flags.demand_no_times("a log is checked in all of it")
+    """Print the findings; return the exit code."""
+    flags.demand_no_times("the whole log is checked")
     where = flags.folder("checked")
-    place = Path(where).absolute()  # executors work in folders of their own
+    place = Path(where).absolute()  # executors have other working directories
     folders = [
         f"{place}/{topic}-{partition}"
         for topic, partitions in from_segments.topics(where).items()
@@ -33,7 +33,7 @@ def run(flags: JobFlags, is_deep: bool) -> int:
         if flags.topic in ("", topic)
     ]
     if not folders:
-        raise PipelineError(f"{where}: no log {f'of {flags.topic} ' * bool(flags.topic)}is in it")
+        raise PipelineError(f"{where}: no log {f'of {flags.topic} ' if flags.topic else ''}is in it")
     if flags.dry_run:
         sizes = from_segments.sizes(map(Path, folders))
         output.print_account({"partitions": len(folders)} | sizes, as_json=flags.as_json)
@@ -50,8 +50,8 @@ def run(flags: JobFlags, is_deep: bool) -> int:
 
 
 def checked(is_deep: bool, folder: str) -> Iterator[dict[str, Any]]:
-    """Yield what is found in a folder, in a worker, and at the end how many bytes of log were looked at."""
-    logging.disable(logging.CRITICAL)  # storage reports to a broker's log
+    """Check a partition's folder, in a worker; yield its findings, then a row with the bytes of log that were read."""
+    logging.disable(logging.CRITICAL)  # storage logs findings for a broker
     try:
         check = Fsck(Path(folder), deep=is_deep, repair=False)
         for each in check.problems():

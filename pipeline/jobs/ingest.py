@@ -1,8 +1,8 @@
-"""ingest: a topic into a table, as it grows, each record once.
+"""ingest: write a topic to a table as it grows, each record once.
 
-A batch that is done again leaves nothing double: in Delta the number of the batch is committed with its rows; in
-Parquet the files of a batch have names by which a second attempt replaces the first. Which records a batch has is the
-stream's: the same ones whenever it is done again. Ctrl-C ends after a batch.
+A batch that is written again leaves no duplicates. Its records are the same, because the stream fixes them. In Delta
+the number of the batch is committed with its rows; in Parquet the files of a batch have fixed names, so a second
+attempt replaces the first. Ctrl-C ends the job after a batch.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,12 +23,12 @@ from tidelog.pipeline.stream import RECORDS_A_BATCH
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A batch has so much at most: what is read is committed within seconds.
+# The largest batch: small enough to be committed within seconds.
 BATCH_BYTES: Final = 128 << 20
 
 
 def run(flags: JobFlags, out: str, form: Form, is_available_now: bool, group: str, max_records: int) -> int:
-    """Write the topic until Ctrl-C, or until all is read that is there; return the exit code."""
+    """Write the topic until Ctrl-C, or until the end of the log; return the exit code."""
     table_out.demand_checkpoint(out, flags.checkpoint)
     chosen = flags.chosen(group=group)
     form.demand_append_time(chosen)
@@ -50,7 +50,7 @@ def run(flags: JobFlags, out: str, form: Form, is_available_now: bool, group: st
 
 
 class Written:
-    """What this run has written to a table."""
+    """Writes batches to a table, and counts what this run has written."""
 
     def __init__(self, target: Place, form: Form) -> None:
         self._target = target
@@ -59,7 +59,7 @@ class Written:
         self.rows = self.undecoded = self.batches = 0
 
     def batch(self, frame: "DataFrame", number: int, stream: str, may_be_there: bool) -> None:
-        """Write a batch of a stream, unless it is there."""
+        """Write a batch of a stream, unless the table has it."""
         target, is_delta, by = self._target, self._form.format_name == DELTA, self._form.by
         if is_delta and may_be_there and delta.last_batch(target, stream) >= number:
             return
@@ -74,12 +74,12 @@ class Written:
         self._newest_ms = max((each.newest_ms for each in landed if each.newest_ms is not None), default=None)
 
     def age_s(self) -> float | None:
-        """Return how old the newest record of the last batch is; None if that is not known."""
+        """Return the age of the newest record of the last batch; None if unknown."""
         return None if self._newest_ms is None else max(0, now_ms() - self._newest_ms) / 1000
 
 
 def demand_no_backfill(target: Place, chosen: Options, form: Form) -> None:
-    """Raise PipelineError where backfill has written records of a topic: they would be there twice."""
+    """Raise PipelineError if backfill has written records of the topic, which would then be there twice."""
     if form.format_name != DELTA:
         if backfill.has_written(target, chosen.topic):
             raise PipelineError(
@@ -90,17 +90,17 @@ def demand_no_backfill(target: Place, chosen: Options, form: Form) -> None:
     wanted = delta.predicate(chosen.topic, chosen.clock, chosen.from_ms, chosen.to_ms)
     if not table_out.is_claimed(target, chosen.topic) and delta.has_rows(target, wanted):
         raise PipelineError(
-            f"{target.uri} has records of topic {chosen.topic} already, by no stream, which would be there twice: "
-            "begin behind them with --from, or name another --out"
+            f"{target.uri} has records of topic {chosen.topic} that no stream wrote, which would be there twice: "
+            "start after them with --from, or name another --out"
         )
 
 
 def records_a_batch(chosen: Options) -> int:
-    """Return how many records a batch may have so that it is done in seconds, by the size of those that are there."""
+    """Return how many records make a batch of `BATCH_BYTES`, by the size of the records in the log."""
     if chosen.kind == "broker":
         found = from_broker.plan(chosen, now_ms())
-        a_record = max((piece.record_bytes for piece in found), default=0)
+        record_bytes = max((piece.record_bytes for piece in found), default=0)
     else:
         whole = scan(chosen)
-        a_record = (whole.bytes or 0) // (whole.records_at_most or 1)
-    return min(RECORDS_A_BATCH, max(1, BATCH_BYTES // max(a_record, 1)))
+        record_bytes = (whole.bytes or 0) // (whole.records_at_most or 1)
+    return min(RECORDS_A_BATCH, max(1, BATCH_BYTES // max(record_bytes, 1)))

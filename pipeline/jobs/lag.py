@@ -1,9 +1,9 @@
 """lag: how far behind groups are, in records and in time.
 
-Owns the rows `group, topic, partition, committed, end, lag, lag_s, past_end`: `lag_s` is now less the time of the first
-record that the group has not passed, 0 at the end (`storage.search.lag`). An offset past the end has no lag. Needs no
-Spark: an answer takes two lookups a row. From a data folder it is answered without a broker, as of what is on disk;
-from a broker through Kafka's own API, which tells the time that a record carries alone.
+Rows are `group, topic, partition, committed, end, lag, lag_s, past_end`. `lag_s` is the age of the first record that
+the group has not passed, 0 at the end (`storage.search.lag`). An offset past the end has no lag. The job needs no
+Spark: a row takes two lookups. A data folder needs no broker and gives the lag as of what is on disk; a broker is asked
+over Kafka's API, which knows only the time that a record carries.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag
 
 def run(flags: JobFlags, group: str, html: str) -> int:
     """Print the lag of all groups, or of one; return the exit code."""
-    flags.demand_no_times("a group is as far behind as it is now")
+    flags.demand_no_times("the lag is always that of now")
     kind, _, where = flags.source.partition(":")
     if flags.clock not in (RECORD, APPEND):
         raise WrongOption(f"--clock: {flags.clock!r} is none of {RECORD}, {APPEND}")
@@ -48,7 +48,7 @@ def run(flags: JobFlags, group: str, html: str) -> int:
             found = _committed_at(cluster, group)
     else:
         raise WrongOption(
-            f"--source: {remote.shown(flags.source)!r} is none; write segments:FOLDER or broker:HOST:PORT"
+            f"--source: {remote.shown(flags.source)!r} is not valid; write segments:FOLDER or broker:HOST:PORT"
         )
     wanted = {
         reads: offset
@@ -63,7 +63,9 @@ def run(flags: JobFlags, group: str, html: str) -> int:
         output.print_account(counts | sizes, as_json=flags.as_json)
         return OK
     if group and not wanted:
-        raise PipelineError(f"group {group} has committed nothing{f' of {flags.topic}' * bool(flags.topic)}")
+        raise PipelineError(
+            f"group {group} has committed nothing{f' of {flags.topic}' if flags.topic else ''}"
+        )
     if kind == "segments":
         rows = list(in_folder(Path(where), wanted, flags.clock, now_ms()))
     else:
@@ -80,13 +82,13 @@ def _warn(rows: list[dict[str, Any]]) -> None:
         if row["past_end"]:
             Progress("lag").say(
                 f"group {row['group']} has committed {row['committed']:,} of {row['topic']}-{row['partition']}, "
-                f"{row['past_end']:,} past the end: the log was cut, or the topic was made again; "
-                "tidelog groups reset sets where the group reads on"
+                f"{row['past_end']:,} past the end: the log was cut, or the topic was created again; set the offset "
+                "with tidelog groups reset"
             )
 
 
 def _demand_topic(kind: str, where: str, topic: str) -> None:
-    """PipelineError where there is no such topic: nobody reads it, and nobody can."""
+    """Raise PipelineError if the topic does not exist."""
     if kind == "segments":
         from_segments.partitions(where, topic)
         return
@@ -97,7 +99,7 @@ def _demand_topic(kind: str, where: str, topic: str) -> None:
 def in_folder(
     data_dir: Path, wanted: Mapping[Reads, int], clock: str, at_ms: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each offset; of a partition that is gone, without an end."""
+    """Yield a row for each committed offset. A partition that is gone has no end."""
     there = from_segments.topics(str(data_dir))
     timeline = APPEND_TIME if clock == APPEND else RECORD_TIME
     for reads, offset in wanted.items():
@@ -114,7 +116,7 @@ def in_folder(
 
 
 def _committed_at(cluster: Cluster, group: str) -> dict[Reads, int]:
-    """Return what all groups, or one, have committed."""
+    """Return the committed offsets of one group, or of all."""
     names = [group] if group else sorted(groups.list_groups(cluster))
     return {
         Reads(name, key.topic, key.partition): offset
@@ -124,13 +126,10 @@ def _committed_at(cluster: Cluster, group: str) -> dict[Reads, int]:
 
 
 def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int) -> Iterator[dict[str, Any]]:
-    """Do as `in_folder` does, with offsets in the order of their groups.
-
-    WrongOption for the clock of appends, which the protocol does not tell.
-    """
+    """Yield rows like `in_folder`; `wanted` must be sorted by group. WrongOption for `--clock append`."""
     if clock == APPEND:
         raise WrongOption(
-            "--clock append: a broker does not tell when records were appended; read --source segments:FOLDER"
+            "--clock append: Kafka's protocol does not tell when records were appended; use --source segments:FOLDER"
         )
     with connected(address) as cluster:
         named = {Partition(reads.topic, reads.partition) for reads in wanted}
@@ -157,7 +156,7 @@ def at_broker(address: str, wanted: Mapping[Reads, int], clock: str, at_ms: int)
 
 def _charts(rows: list[dict[str, Any]]) -> list[Chart]:
     named = [(f"{row['group']} {row['topic']}-{row['partition']}", row) for row in rows]
-    # A lag that is not known, as of an offset past the end, is no bar of 0.
+    # An unknown lag, such as that of an offset past the end, is not 0: it gets no bar.
     records = [(name, row["lag"]) for name, row in named if row["lag"] is not None]
     waits = [(name, 1000 * row["lag_s"]) for name, row in named if row["lag_s"] is not None]
     return [Bars("Records behind", "records", records), Bars("Time behind", "ms", waits)]

@@ -33,11 +33,10 @@ def run(flags: JobFlags, window: str, html: str) -> int:
     progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
     unknown = sum(row["unknown"] for row in rows)
     if unknown:
-        hint = "; the files of a broker tell more: --source segments:FOLDER" * flags.source.startswith(
-            "broker:"
-        )
-        progress.say(f"of {unknown:,} records one of the two times is not told{hint}")
-    # In JSON with the histogram, so that windows can be added up.
+        is_broker = flags.source.startswith("broker:")
+        hint = "; the broker's files have more times: --source segments:FOLDER" if is_broker else ""
+        progress.say(f"{unknown:,} records have only one of the two times{hint}")
+    # JSON has the histogram, so that windows can be added up.
     steps = [*(f"{step}" for step in STEPS_MS), "more"]
     shown_rows = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]
     columns = (*COLUMNS, "histogram") if flags.as_json else COLUMNS

@@ -1,7 +1,7 @@
 """replay: send the records of an exact range of times to a topic of a broker.
 
-Each partition is sent in the order of its offsets, with create times kept. The sink (`pipeline.writing`) paces the
-records and leaves out those that are there already.
+Each partition is sent in the order of its offsets, and records keep their create times. The sink (`pipeline.writing`)
+limits the rate, and with `--resume` leaves out records that the topic has already.
 """
 
 import json
@@ -44,11 +44,9 @@ def run(
         return OK
     address = address_of(flags, target)
     if not target_topic:
-        raise WrongOption("--target-topic is missing; name the topic that is written to")
-    sent, topic_id = (
-        _counter(address, target_topic),
-        KINDS[chosen.kind].topic_offsets(chosen, now_ms()).topic_id,
-    )
+        raise WrongOption("--target-topic is missing; name the topic to write to")
+    sent = _counter(address, target_topic)
+    topic_id = KINDS[chosen.kind].topic_offsets(chosen, now_ms()).topic_id
     progress = Progress("replay")
     progress.say(found.words)
     options = {
@@ -74,7 +72,7 @@ def run(
 
 
 def address_of(flags: JobFlags, target: str) -> str:
-    """Return HOST:PORT of the broker that is written to: that of the source, where none is named."""
+    """Return HOST:PORT of the broker to write to: the source if no target is named."""
     kind, _, address = (target or flags.source).partition(":")
     if kind != "broker" or not address:
         raise WrongOption(
@@ -84,7 +82,7 @@ def address_of(flags: JobFlags, target: str) -> str:
 
 
 def job_of(chosen: Options, topic_id: str) -> str:
-    """Return the name that marks how far the target was when this range of this topic was first sent there."""
+    """Return the name of the job for the sink's marks: it identifies the topic and the range."""
     first = "start" if chosen.from_ms is None else chosen.from_ms
     end = "end" if chosen.to_ms is None else chosen.to_ms
     of = f"{chosen.topic}/{topic_id}" if topic_id else chosen.topic
@@ -92,7 +90,7 @@ def job_of(chosen: Options, topic_id: str) -> str:
 
 
 def in_order(records: "DataFrame") -> "DataFrame":
-    """Return records in tasks that have all of a partition, in the order of their offsets."""
+    """Return the records with each partition in one task, ordered by offset."""
     return records.repartition("partition").sortWithinPartitions("partition", "offset")
 
 
@@ -105,20 +103,20 @@ def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool, to
 
 
 def _counter(address: str, topic: str) -> Callable[[], int]:
-    """Return what counts the records that have come to a topic since; PipelineError where it cannot be replayed to."""
+    """Return a function that counts the records appended to a topic since; PipelineError if it stamps its records."""
     with connected(address) as cluster:
         numbers = cluster.topic(topic).leaders
         if topic_options(cluster, topic).get(_STAMPS) == "LogAppendTime":
             raise PipelineError(
-                f"topic {topic} at {address} stamps what it takes, so that create times would be lost: set its "
-                f"{_STAMPS} to CreateTime"
+                f"topic {topic} at {address} replaces the times of its records, so create times would be lost: set "
+                f"its {_STAMPS} to CreateTime"
             )
         before = sum(offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST)).values())
     counted = 0
 
     def count() -> int:
         nonlocal counted
-        with suppress(PipelineError), connected(address) as cluster:  # who writes says what is wrong
+        with suppress(PipelineError), connected(address) as cluster:  # the writer reports errors
             counted = sum(offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST)).values()) - before
         return counted
 

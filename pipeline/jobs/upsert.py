@@ -1,7 +1,7 @@
-"""upsert: a table of Delta of the latest value of each key of a topic, as it grows; a tombstone deletes its key.
+"""upsert: keep a Delta table with the latest value of each key of a topic; a tombstone deletes its key.
 
 A row has the offset of its record, and only a later record replaces it. Each batch is one MERGE, committed under its
-number: a batch that is done again changes nothing. Keys of two partitions are two keys.
+number, so a batch that is written again changes nothing. The same key in two partitions is two keys.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -26,8 +26,8 @@ _LATER: Final = "s.offset > t.offset"
 
 
 def run(flags: JobFlags, out: str, is_available_now: bool, group: str, max_records: int) -> int:
-    """Keep the table until Ctrl-C, or until all is read that is there; return the exit code."""
-    flags.demand_no_times("the latest value of a key may lie outside of them")
+    """Update the table until Ctrl-C, or until the end of the log; return the exit code."""
+    flags.demand_no_times("the latest value of a key may lie outside the range")
     table_out.demand_checkpoint(out, flags.checkpoint)
     chosen = flags.chosen(group=group)
     if flags.dry_run:
@@ -38,7 +38,7 @@ def run(flags: JobFlags, out: str, is_available_now: bool, group: str, max_recor
     table_out.demand_form(target, Form(DELTA))
     if delta.is_table(target) and not table_out.is_claimed(target, chosen.topic):
         raise PipelineError(
-            f"{target.uri} has a table that is none of topic {chosen.topic} by upsert; name another --out"
+            f"{target.uri} has a table that upsert has not made of topic {chosen.topic}; name another --out"
         )
     frame = flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(max_records))
     kept = Kept(target)
@@ -49,14 +49,14 @@ def run(flags: JobFlags, out: str, is_available_now: bool, group: str, max_recor
 
 
 class Kept:
-    """The table, and what this run has changed in it."""
+    """Merges batches into a table, and counts what this run has merged."""
 
     def __init__(self, target: Place) -> None:
         self._target = target
         self.keys = self.tombstones = self.batches = 0
 
     def batch(self, frame: "DataFrame", number: int, stream: str, may_be_there: bool) -> None:
-        """Merge a batch of a stream into the table, unless that is done."""
+        """Merge a batch of a stream into the table, unless the table has it."""
         from tidelog.pipeline.transforms import keys
 
         target = self._target
@@ -84,4 +84,4 @@ class Kept:
             merge.when_not_matched_insert(every, "s.value IS NOT NULL").execute()
 
     def age_s(self) -> None:
-        """Return None: the latest values do not tell how old the records are."""
+        """Return None: merged batches do not tell the age of their records."""

@@ -1,1 +1,1 @@
-"""What jobs make of records: functions from DataFrame to DataFrame, which know no flags, files or output."""
+"""Functions from DataFrame to DataFrame that jobs use. They know no flags, files or output."""

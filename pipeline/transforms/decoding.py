@@ -1,29 +1,26 @@
-"""Values as text, or as JSON by a schema, in a column `decoded` beside them.
-
-`decoded` is null for a value that is neither; the value itself stays as it is.
-"""
+"""Decodes values as text, or as JSON with a schema, into a column `decoded`. It is null if a value is not valid."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.types import StringType, StructField, StructType
 
 DECODED: Final = "decoded"
-# Spark notes there a text that it could not read by the schema, whole.
+# Spark puts the text into this field if it does not match the schema.
 _NOT_READ: Final = "__not_read"
 
 
 def as_text(records: DataFrame) -> DataFrame:
-    """Return the records with their value as a string too; null where it is not UTF-8."""
+    """Add the value as a string; null if it is not UTF-8."""
     return records.withColumn(DECODED, _text())
 
 
 def as_json(records: DataFrame, schema: StructType) -> DataFrame:
-    """Return the records with their value as a struct too; null where it is not a JSON object of that schema.
+    """Add the value as a struct; null if it is not a JSON object of that schema.
 
-    A field that an object lacks is null, and one that the schema lacks is left out. Spark does not look at what stands
-    behind the object.
+    A field that the object lacks is null, and one that the schema lacks is left out. Spark ignores text after the
+    object.
     """
     noting = StructType([*schema.fields, StructField(_NOT_READ, StringType())])
     read = F.from_json(_text(), noting, {"columnNameOfCorruptRecord": _NOT_READ})

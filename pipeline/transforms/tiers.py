@@ -1,21 +1,21 @@
-"""The same records in several places: missing, duplicate and extra ones in each, by partition and window.
+"""Compares places that should have the same records: missing, duplicate and extra ones, by partition and window.
 
-A record is identified by partition, offset and create time. Windows are those of `windows`.
+A record is identified by partition, offset and create time.
 """
 
 from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from tidelog.pipeline.transforms.windows import delay_ms, window_of
 
 
 def within(records: DataFrame, spans: DataFrame) -> DataFrame:
-    """Return the records whose offsets are in the span of their partition: `spans` has `partition, first, end`.
+    """Return the records whose offsets are in the span of their partition; `spans` has `partition, first, end`.
 
-    Those of partitions that have no span are left out.
+    Records of partitions without a span are left out.
     """
     found = records.join(F.broadcast(spans), "partition")
     is_in = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("end"))
@@ -23,13 +23,13 @@ def within(records: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
-    """Compare tiers, each of `partition, offset, create_time, append_time, timestamp_type`, with the first of them.
+    """Compare tiers, each with `partition, offset, create_time, append_time, timestamp_type`, with the first tier.
 
-    Return `partition, window, tier, n, missing, duplicate, extra, p50_ms, p99_ms`, and `bytes` if the tiers have it:
-    a row for each window in which a tier has records or should have some, by the number of the tier. Missing is what
-    the first has and the tier has not, extra the reverse, duplicate the rows beyond the first of an offset: so `n` is
-    that of the first - missing + extra + duplicate. An offset counts in the window in which the first has its record,
-    or else in that of its earliest row. Quantiles are of the delay from the making of a record to its append.
+    Return `partition, window, tier, n, missing, duplicate, extra, p50_ms, p99_ms`, and `bytes` if the tiers have it,
+    with a row for each tier (by number) and window in which the tier has records or should have some. `missing` counts
+    offsets that the first tier has and this one lacks, `extra` the reverse, `duplicate` the rows of an offset after its
+    first; so `n` is that of the first tier - missing + extra + duplicate. An offset counts in the window of its record
+    in the first tier, or else of its earliest row. Quantiles are of the delay from create time to append time.
     """
     numbers = range(len(tiers))
     by_offset = _by_offset(tiers)
@@ -46,9 +46,9 @@ def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
 
 
 def _by_offset(tiers: Sequence[DataFrame]) -> DataFrame:
-    """Return `offset`, its `partition`, `create_time`, whether the first tier has it, and what each tier has of it.
+    """Return a row for each offset: `partition`, `create_time`, whether the first tier has it, and each tier's counts.
 
-    All rows of an offset go to one task, once.
+    One shuffle brings all rows of an offset to one task.
     """
     rows = reduce(DataFrame.unionAll, [_tagged(tier, number) for number, tier in enumerate(tiers)])
     numbers = range(len(tiers))
@@ -71,7 +71,7 @@ def _by_offset(tiers: Sequence[DataFrame]) -> DataFrame:
     by_record = rows.repartition("partition", "offset").groupBy("partition", "offset", "create_time")
     records = by_record.agg(*map(of_record, numbers))
     is_first = F.col("of_0.n") > 0
-    at = F.struct("create_time")  # of a record without a time it is no null, and has one
+    at = F.struct("create_time")  # a struct, because it is not null even if the time is
     has_time = F.col("create_time").isNotNull()
     found = records.groupBy("partition", "offset").agg(
         F.coalesce(F.max(F.when(is_first, at)), F.min(F.when(has_time, at))).alias("at"),
@@ -94,7 +94,7 @@ def _tagged(tier: DataFrame, number: int) -> DataFrame:
 
 
 def _summed(number: int) -> Column:
-    """Return what there is to say of a tier in a window."""
+    """Return the columns of a tier in a window."""
     n, is_there = F.col(f"of_{number}.n"), F.col(f"of_{number}.is_there")
     quantiles = F.percentile_approx(f"of_{number}.delay", [0.5, 0.99], 10_000)
     return F.struct(

@@ -1,20 +1,20 @@
-"""Windows of time: how many records each has, and how late they came.
+"""Windows of time: the number of records in each, and their delays.
 
-Windows are aligned to the epoch. The start of one is in ms since then, null for records without a time.
+Windows are aligned to the epoch. A window is named by its start in ms since the epoch, null for records without a time.
 """
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from tidelog.pipeline.tables import IS_BOUND
 
 DATE: Final = "date"
 _DAY_MS: Final = 24 * 3600 * 1000
-# A date has four digits for the year, or few can read it: a clock that counts in other units gives later years.
+# The year 10000: many readers accept only four digits. A producer's clock in a wrong unit gives such years.
 _END_MS: Final = 253_402_300_800_000
-# Upper ends of the steps of a histogram of delays, in ms; what is more is in one more.
+# The upper bounds of a histogram's buckets, in ms; one more bucket has the rest.
 STEPS_MS: Final = (
     0,
     1,
@@ -37,41 +37,38 @@ STEPS_MS: Final = (
 
 
 def window_of(time: str, window_ms: int) -> Column:
-    """Return the start of the window that a column of times is in."""
+    """Return the start of the window of each time in a column."""
     at_ms = F.unix_millis(time)
     return at_ms - F.pmod(at_ms, F.lit(window_ms))
 
 
 def with_date(records: DataFrame, time: str) -> DataFrame:
-    """Return the records with the date, in UTC, of a column of times; null without a time, or for one past 9999."""
+    """Add the UTC date of a column of times; null without a time, or after the year 9999."""
     days = (window_of(time, _DAY_MS) / _DAY_MS).cast("int")
     return records.withColumn(DATE, F.when(F.unix_millis(time) < _END_MS, F.date_from_unix_date(days)))
 
 
 def delay_ms() -> Column:
-    """Return how long after its making a record was appended; null if one of the two times is not known."""
+    """Return the delay from create time to append time; null if one of the two is unknown."""
     is_known = F.col("timestamp_type") == "CreateTime"
     return F.when(is_known, F.unix_millis("append_time") - F.unix_millis("create_time"))
 
 
 def without_bounds(records: DataFrame) -> DataFrame:
-    """Return records whose append time is null where it is only a bound, if they have the column that says so."""
+    """Set append times to null that are only bounds, if the records have column `is_append_bound`; drop that column."""
     if IS_BOUND not in records.columns:
         return records
     return records.withColumn("append_time", F.when(~F.col(IS_BOUND), F.col("append_time"))).drop(IS_BOUND)
 
 
 def with_bytes(records: DataFrame) -> DataFrame:
-    """Return records with `bytes`, those of key and value, in the place of the two."""
+    """Replace key and value by `bytes`, the sum of their sizes."""
     sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
     return records.withColumn("bytes", sizes[0] + sizes[1]).drop("key", "value")
 
 
 def counts(records: DataFrame, window_ms: int) -> DataFrame:
-    """Return `partition, window, n`: how many records of a partition were created in each window that has any.
-
-    And `bytes`, their sum, if records have it.
-    """
+    """Count records by partition and window of create time: `partition, window, n`, and the sum of `bytes`, if any."""
     window = window_of("create_time", window_ms).alias("window")
     columns = [
         F.count("*").alias("n"),
@@ -81,12 +78,12 @@ def counts(records: DataFrame, window_ms: int) -> DataFrame:
 
 
 def delays(records: DataFrame, window_ms: int) -> DataFrame:
-    """Return how long after their making records were appended, by window of append time.
+    """Return the delays from create time to append time, by window of append time.
 
-    `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`: the histogram has how many took as long
-    as each of `STEPS_MS` or less, but longer than the one before, and those that took longer; it can be added up.
-    Negative where a producer's clock was ahead. Unknown where one of the two times is not known: a record that is
-    stamped when it is appended has only that one, and a bound is no append time: its window is null.
+    Columns are `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`. The histogram counts the
+    delays in each bucket of `STEPS_MS` and in one more; histograms can be added up. A delay is negative if a producer's
+    clock was ahead. `unknown` counts records with only one of the two times. With LogAppendTime a record has no create
+    time. A bound is no append time: the window is null.
     """
     known = without_bounds(records).select(
         window_of("append_time", window_ms).alias("window"), delay_ms().alias("delay")
@@ -109,10 +106,10 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
 
 
 def largest_delays(records: DataFrame) -> DataFrame:
-    """Return `partition, n, unknown, max_ms`: the largest append time less create time of a partition's records.
+    """Return `partition, n, unknown, max_ms`: the largest append time minus create time in each partition.
 
-    Negative where all producers' clocks were ahead. An append time that is a bound, then or earlier, makes it no
-    smaller, so it is taken for one. Unknown counts records of which only one of the two times is known.
+    It is negative if all producers' clocks were ahead. An append time that is an upper bound counts as exact, because
+    it cannot make the result too small. `unknown` counts records with only one of the two times.
     """
     delays = records.select("partition", delay_ms().alias("delay")).groupBy("partition")
     found = delays.agg(

@@ -1,1 +1,1 @@
-"""Writing to topics."""
+"""Writing to topics of a broker."""

@@ -1,7 +1,4 @@
-"""Records that are older than their topic's retention when they are written: a broker deletes them soon.
-
-Owns the warning. Refuses nothing: a topic may be read before its records go.
-"""
+"""Warns about written records that are older than their topic's retention: the broker will soon delete them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -18,7 +15,7 @@ _UNLIMITED: Final = -1
 def warnings(address: str, oldest_ms: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each topic whose retention is shorter than the age of the oldest record written to it.
 
-    The records are in the topics already, so a broker that does not answer is no error: there is no warning then.
+    The records have been written already, so if the broker does not answer there is no warning and no error.
     """
     if not oldest_ms:
         return
@@ -40,7 +37,7 @@ def warnings(address: str, oldest_ms: Mapping[str, int]) -> Iterator[str]:
 
 
 def _retention_ms(options: Mapping[str, str]) -> int:
-    """Return how long a topic keeps a record after the record's own time; -1 where that time does not count."""
+    """Return how long a topic keeps a record after the record's own time; -1 if that time does not limit it."""
     deletes = "delete" in options.get("cleanup.policy", "").split(",")
     by_append = (
         options.get("retention.clock") == "append" or options.get("message.timestamp.type") == "LogAppendTime"

@@ -1,9 +1,7 @@
-"""Records that a task sends, each acknowledged before the task is done.
+"""Sends the records of a task with an idempotent producer, without Spark.
 
-Owns the client that sends, how much may be under way, and what is said of a record that the broker refuses. Invariant:
-`finish` returns only if every record was acknowledged by a broker with all that it promises, else it raises. Records of
-a task to one partition keep their order, and a request that is sent again is not appended again (an idempotent
-producer). Knows nothing of Spark.
+`finish` returns only if the broker has acknowledged every record with acks=all. Records of a task to one partition keep
+their order, and a request that is retried is appended once. An error names the record that it is about.
 """
 
 from collections.abc import Sequence
@@ -17,12 +15,12 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.writing import target
 
-DELIVERY_S: Final = 120  # until then a request is sent again, as when a broker starts anew
+DELIVERY_S: Final = 120  # how long a request is retried, for example while a broker restarts
 _ABANDON_S: Final = 5
 
 
 class Record(NamedTuple):
-    """What is sent; `place` says which row of which task it was."""
+    """A record to send; `place` names its row and task in errors."""
 
     place: str
     topic: str
@@ -47,7 +45,7 @@ class Sender:
         self._producer = Producer(self._cluster, DELIVERY_S, self._acknowledged)
 
     def send(self, record: Record) -> None:
-        """Send one, and wait where too much is under way; PipelineError of this or an earlier one that was refused."""
+        """Send a record, and wait if too much is in flight; PipelineError if this or an earlier record was rejected."""
         self._check(record)
         at_ms = record.timestamp_ms
         if at_ms is not None:
@@ -67,7 +65,7 @@ class Sender:
             raise self._failed(error) from error
 
     def finish(self) -> None:
-        """Return when all are acknowledged; PipelineError where one is not."""
+        """Wait until all records are acknowledged; PipelineError if one is not."""
         try:
             self._producer.flush()
         except ClientError as error:
@@ -75,7 +73,7 @@ class Sender:
         self._cluster.close()
 
     def abandon(self) -> None:
-        """Let go of what is under way: it may be appended or not; later it is not, if a broker answers."""
+        """Give up records in flight. They may be appended or not, but not after this call, if the broker answers."""
         self._producer.settle(_ABANDON_S)
         self._cluster.close()
 
@@ -99,7 +97,7 @@ class Sender:
             )
 
     def _failed(self, error: ClientError) -> PipelineError:
-        """Return what to say of the record that is to blame."""
+        """Return an error that names the record that failed."""
         number, why = min(self._under_way), str(error)
         if isinstance(error, Rejected | Stalled):
             number = error.number

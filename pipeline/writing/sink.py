@@ -1,10 +1,9 @@
-"""`df.write.format("tidelog")` and `writeStream`: rows appended to topics of a broker.
+"""`df.write.format("tidelog")` and `writeStream`: appends rows to topics of a broker.
 
-Owns what Spark asks of a sink: a task's rows become records, each acknowledged before Spark hears that the task is
-done; else the task fails and says which row. At least once: a task that is done again, as after a failure, writes its
-rows again, because what it wrote at first cannot be taken back. With option `resume` a task leaves out what is there
-already, by the column `source`, which becomes a header: `target` knows how. Nothing is made of topics here, and no
-more of a task is in memory than a batch of Arrow's and what is under way.
+A task's rows become records, and the task succeeds only if all are acknowledged; if not, the error names the row.
+Writes are at-least-once: a task that runs again after a failure writes its rows again. With option `resume` a task
+leaves out rows that the topic has already, by the column `source`, which becomes a header of the record (`target`).
+The sink creates no topics. A task holds one Arrow batch and the records in flight in memory.
 """
 
 import json
@@ -35,7 +34,7 @@ from tidelog.pipeline.writing.write_options import ORIGIN, WriteOptions, checked
 
 _log = logging.getLogger(__name__)
 
-# Of a batch of Arrow's so much becomes objects of Python's at a time.
+# How much of an Arrow batch becomes Python objects at a time.
 _SLICE_ROWS: Final = 1024
 _SLICE_BYTES: Final = 1 << 20
 
@@ -43,8 +42,8 @@ _SLICE_BYTES: Final = 1 << 20
 def rewritten(records: DataFrame, keep_partition: bool = False, topic_id: str = "") -> DataFrame:
     """Return rows of the table `records` as the sink takes them: create time as `timestamp`, and `source`.
 
-    The partition is that of the key, or with `keep_partition` the one that a record had. The id of their topic
-    tells records from those of another topic of this name: of another cluster, or created again.
+    The key chooses the partition, or with `keep_partition` a record keeps its own. The topic id in `source`
+    distinguishes topics with the same name, in another cluster or created again.
     """
     of = f.lit(f"/{topic_id}@" if topic_id else "@")
     origin = f.concat(
@@ -56,7 +55,7 @@ def rewritten(records: DataFrame, keep_partition: bool = False, topic_id: str = 
 
 
 class Done(WriterCommitMessage):
-    """What a task did: rows written, the oldest time by topic, and rows left out because they were there."""
+    """The result of a task: rows written, rows left out because they were there, and the oldest time by topic."""
 
     def __init__(self, written: int, left_out: int, oldest_ms: Mapping[str, int]) -> None:
         self.written = written
@@ -65,7 +64,7 @@ class Done(WriterCommitMessage):
 
 
 class _Tasks:
-    """What the tasks of one write have in common; Spark sends it to them."""
+    """The state that the tasks of one write share. Spark sends it to them."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         checked(schema, options)
@@ -74,19 +73,19 @@ class _Tasks:
         self.options = options
         self.looked: LookedAt | None = None
         if ORIGIN in schema.fieldNames():
-            assert options.topic is not None  # so it was checked
+            assert options.topic is not None  # `checked` demands it
             self.looked = target.look(options.address, options.topic, options.job, read=options.resume)
         elif options.topic is not None:
             target.partitions(options.address, options.topic)
         self._rate_name = uuid4().hex
 
     def mark(self, offsets: dict[int, int]) -> None:
-        """Have a write that resumes this one look from there on."""
+        """Set the offsets from which a write that resumes this one looks for its records."""
         assert self.options.topic is not None
         target.mark(self.options.address, self.options.topic, self.options.job, offsets)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Done:
-        """Write the rows of a task; PipelineError says of which row it could not be done."""
+        """Write the rows of a task; PipelineError names the row that failed."""
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         seen = self._seen(again=context is not None and context.attemptNumber() > 0)
@@ -107,7 +106,7 @@ class _Tasks:
         return Done(sender.sent, left_out, sender.oldest_ms)
 
     def report(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write down what the tasks did, where that is wanted, on the driver's machine."""
+        """Write option `report`, a file on the driver's machine with the counts of all tasks."""
         if self.options.report:
             done = _done(messages)
             counts = {
@@ -117,7 +116,7 @@ class _Tasks:
             Path(self.options.report).write_text(json.dumps(counts))
 
     def warn(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log which topics got records that are older than their retention."""
+        """Log a warning for each topic that got records older than its retention."""
         oldest_ms: dict[str, int] = {}
         for topic, at_ms in (each for one in _done(messages) for each in one.oldest_ms.items()):
             oldest_ms[topic] = min(at_ms, oldest_ms.get(topic, at_ms))
@@ -126,7 +125,7 @@ class _Tasks:
 
     @contextmanager
     def _pace(self) -> Iterator[Callable[[], None]]:
-        """Yield what returns when the next record may be written."""
+        """Yield a function that waits until the next record may be written."""
         limit = self.options.records_per_second
         if limit is None:
             yield lambda: None
@@ -135,7 +134,7 @@ class _Tasks:
             yield rate.wait
 
     def _seen(self, again: bool) -> tuple[Written, ...]:
-        """Return what is there: as the write began, and, for a task that is done again, since then."""
+        """Return the records that the topic had when the write began; if the task runs again, also those since then."""
         if self.looked is None or not self.options.resume:
             return ()
         if not again:
@@ -146,7 +145,7 @@ class _Tasks:
 
 
 class _Appends:
-    """What both writers do: the rows of a task, and nothing where a write fails."""
+    """What both writers share: they write the rows of a task, and undo nothing if a write fails."""
 
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         self._tasks = _Tasks(schema, options, overwrite)
@@ -156,7 +155,7 @@ class _Appends:
         return self._tasks.write(iterator)
 
     def abort(self, messages: list[WriterCommitMessage | None], *_: int) -> None:
-        """Do nothing: what was written stays."""
+        """Do nothing: written records stay."""
 
 
 class Writer(_Appends, DataSourceArrowWriter):
@@ -165,7 +164,7 @@ class Writer(_Appends, DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
         super().__init__(schema, options, overwrite)
         if self._tasks.looked is not None:
-            # A write that resumes keeps the mark of the one that it resumes.
+            # A write that resumes another keeps that one's mark.
             self._tasks.mark(self._tasks.looked.starts)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -183,10 +182,10 @@ class StreamWriter(_Appends, DataSourceStreamArrowWriter):
             self._tasks.mark(self._tasks.looked.starts)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
-        """Have the next look begin where this batch did: Spark may do it again until it has written it down."""
+        """Mark where this batch began: Spark may run it again until the checkpoint has it."""
         self._tasks.warn(messages)
         looked, resume = self._tasks.looked, self._tasks.options.resume
-        # Of a batch that was there already nobody knows where it began: the mark stays where it was found from.
+        # If records of the batch were there already, it is unknown where it began in the topic: keep the old mark.
         if looked is not None and resume and not any(one.left_out for one in _done(messages)):
             self._tasks.mark(looked.ends)
 
@@ -198,7 +197,7 @@ def _done(messages: list[WriterCommitMessage | None]) -> list[Done]:
 def _records(
     batches: Iterator[pa.RecordBatch], topic: str | None, task: str
 ) -> Iterator[tuple[Record, str | None]]:
-    """Yield each row as a record, and where it came from."""
+    """Yield each row as a record, and its origin."""
     number = 0
     for batch in batches:
         step = _rows_at_once(batch)
@@ -213,7 +212,7 @@ def _records(
 
 
 def _rows_at_once(batch: pa.RecordBatch) -> int:
-    """Return how many rows become objects of Python's at a time: fewer where they are large."""
+    """Return how many rows become Python objects at a time: fewer if they are large."""
     fit: int = _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes)
     return min(_SLICE_ROWS, max(1, fit))
 
@@ -234,13 +233,14 @@ def _record(row: dict[str, Any], origin: str | None, topic: str | None, place: s
         raise PipelineError(f"{place}: column topic is null, and there is no option topic")
     time_us = row.get("timestamp")
     if time_us is not None and time_us < 0:
-        raise PipelineError(f"{place}: column timestamp is {time_us} us, before 1970, which a log cannot say")
+        raise PipelineError(
+            f"{place}: column timestamp is {time_us} us, before 1970, which a log cannot store"
+        )
     headers = []
     for header in row.get("headers") or ():
         if header is None or header["key"] is None or header["value"] is None:
             raise PipelineError(
-                f"{place}: column headers has {header}; the client that writes wants a key and a value, an empty one "
-                "for none"
+                f"{place}: column headers has {header}; a header needs a key and a value, which may be empty"
             )
         headers.append((header["key"], bytes(header["value"])))
     if origin is not None:

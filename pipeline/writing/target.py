@@ -1,9 +1,8 @@
-"""The topic that is written to: its partitions, and which records it has already.
+"""The topic that a sink writes to: its partitions, and the records that it has already. Knows nothing of Spark.
 
-Owns how a writer finds the records of an earlier attempt. Each record says in a header where it came from,
-`NAME@NUMBER`, for instance `orders-3@1041`; `Written` keeps those that were found, as runs of numbers. Where to begin
-looking a group's committed offsets in the broker say, its marks: no record of the job is before them. Knows nothing of
-Spark.
+Each record has its origin in a header, `NAME@NUMBER`, for example `orders-3@1041`. A writer that resumes an earlier one
+reads these headers; `Written` keeps them as runs of numbers. It reads from the marks of the job on, which are committed
+offsets of a consumer group: no record of the job lies before them.
 """
 
 import time
@@ -25,19 +24,19 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.protocol.error_codes import ErrorCode
 
 HEADER: Final = "tidelog.source"
-_NUMBER_END: Final = (1 << 63) - 1  # a number, and the one behind it, are of 64 bits
-_SILENT_S: Final = 60  # how long a broker may send nothing while it is read
+_NUMBER_END: Final = (1 << 63) - 1  # a number and its successor have 64 bits
+_SILENT_S: Final = 60  # how long a read waits without progress
 _WAIT_MS: Final = 500
 
 
 class Written:
-    """Where the records came from that a topic has."""
+    """The origins of the records in a topic."""
 
     def __init__(self, numbers: Mapping[str, "array[int]"] | None = None) -> None:
         self._runs = {name: _runs(of_one) for name, of_one in (numbers or {}).items()}
 
     def has(self, origin: str) -> bool:
-        """Return whether a record that came from there was found."""
+        """Return whether the topic has a record with an origin."""
         name, number = parsed(origin)
         starts, stops = self._runs.get(name, ((), ()))
         place = bisect_right(starts, number) - 1
@@ -45,7 +44,7 @@ class Written:
 
 
 class LookedAt(NamedTuple):
-    """What a look at a topic found, and the part of each partition that it saw: [start, end)."""
+    """The origins that were found in a topic, and the offsets of each partition that were read: [start, end)."""
 
     written: Written
     starts: dict[int, int]
@@ -53,7 +52,7 @@ class LookedAt(NamedTuple):
 
 
 def parsed(origin: str) -> tuple[str, int]:
-    """Return name and number; ValueError where it is not NAME@NUMBER."""
+    """Parse NAME@NUMBER; ValueError."""
     name, at, number = origin.rpartition("@")
     is_number = bool(at) and number.isascii() and number.isdecimal()
     if not is_number or int(number) >= _NUMBER_END:
@@ -62,13 +61,13 @@ def parsed(origin: str) -> tuple[str, int]:
 
 
 def partitions(address: str, topic: str) -> frozenset[int]:
-    """Return the partitions of a topic; PipelineError where it, or the broker, is not there."""
+    """Return the partitions of a topic; PipelineError if the topic does not exist, or no broker answers."""
     with connected(address) as cluster:
         return frozenset(_partitions(cluster, address, topic))
 
 
 def look(address: str, topic: str, job: str, read: bool) -> LookedAt:
-    """Return what is in the topic from the marks of a job on, or, without `read`, only where it ends."""
+    """Read the topic from the marks of a job on; without `read`, only find its end."""
     with connected(address) as cluster:
         numbers = _partitions(cluster, address, topic)
         ends = offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST))
@@ -77,14 +76,14 @@ def look(address: str, topic: str, job: str, read: bool) -> LookedAt:
         first = offsets_of(cluster, topic, dict.fromkeys(numbers, EARLIEST))
         marks = groups.committed(cluster, _group(job), [Partition(topic, number) for number in numbers])
         for key, marked in marks.items():
-            # A topic of this name that was made anew may be shorter than the mark.
+            # If the topic was deleted and created again, it may be shorter than the mark.
             if first[key.partition] <= marked <= ends[key.partition]:
                 first[key.partition] = marked
         return LookedAt(_read(cluster, topic, first, ends), first, ends)
 
 
 def look_again(address: str, topic: str, starts: Mapping[int, int]) -> Written:
-    """Return what has come to the topic since it ended there, of what is there still."""
+    """Return the records that were appended since the topic ended at `starts`."""
     with connected(address) as cluster:
         numbers = _partitions(cluster, address, topic)
         ends = offsets_of(cluster, topic, dict.fromkeys(numbers, LATEST))
@@ -94,7 +93,7 @@ def look_again(address: str, topic: str, starts: Mapping[int, int]) -> Written:
 
 
 def mark(address: str, topic: str, job: str, offsets: Mapping[int, int]) -> None:
-    """Have the next look of this job begin there."""
+    """Set the offsets from which a later `look` of this job reads."""
     with connected(address) as cluster:
         places = {Partition(topic, number): offset for number, offset in offsets.items()}
         groups.commit(cluster, _group(job), places)
@@ -109,12 +108,12 @@ def _partitions(cluster: Cluster, address: str, topic: str) -> list[int]:
         return cluster.partitions(topic)
     except UnknownTopic:
         raise PipelineError(
-            f"topic {topic} is not on {address}; make it: tidelog topics create {topic} --bootstrap {address}"
+            f"topic {topic} is not on {address}; create it: tidelog topics create {topic} --bootstrap {address}"
         ) from None
 
 
 def _read(cluster: Cluster, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Written:
-    """Return what the records of a part of each partition say of where they came from."""
+    """Read the origins of the records in a range of each partition."""
     numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
     left = {Partition(topic, number): starts[number] for number, end in ends.items() if starts[number] < end}
     last_news = time.monotonic()
@@ -128,7 +127,7 @@ def _read(cluster: Cluster, topic: str, starts: Mapping[int, int], ends: Mapping
                 _note(record.headers, numbers)
             if answer.next_offset > left[key]:
                 last_news = time.monotonic()
-                del left[key]  # to the end: the others are asked for first now
+                del left[key]  # and to the end of the dict, so that the next poll asks for the others first
                 if answer.next_offset < ends[key.partition]:
                     left[key] = answer.next_offset
         if left and time.monotonic() - last_news > _SILENT_S:
@@ -138,19 +137,19 @@ def _read(cluster: Cluster, topic: str, starts: Mapping[int, int], ends: Mapping
 
 
 def _note(headers: Sequence[tuple[str, bytes | None]], numbers: Mapping[str, "array[int]"]) -> None:
-    # The last one: what is copied twice keeps the header of its first copy.
+    # The last one: a record that was copied before still has the header of its first copy.
     origin = next((value for key, value in reversed(headers) if key == HEADER), None)
     if origin is None:
         return
     try:
         name, number = parsed(origin.decode())
     except ValueError:
-        return  # somebody else's
+        return  # the header of another program
     numbers[name].append(number)
 
 
 def _runs(numbers: "array[int]") -> tuple[list[int], list[int]]:
-    """Return the first of each run of numbers, and the one behind its last."""
+    """Return the first number of each run, and the one after its last."""
     sorted_once = numpy.unique(numpy.frombuffer(numbers, dtype=numpy.int64))
     breaks = numpy.flatnonzero(numpy.diff(sorted_once) != 1)
     starts = sorted_once[numpy.concatenate(([0], breaks + 1))]

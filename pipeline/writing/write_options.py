@@ -1,4 +1,4 @@
-"""The options and the columns of `df.write.format("tidelog")`: their names, forms and defaults."""
+"""The options and columns of `df.write.format("tidelog")`: their names, formats and defaults."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from tidelog.pipeline.brokers.connected import addresses
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.options import count, named
 
-# The column that says where a record came from, as NAME@NUMBER.
+# The column with the origin of a record, as NAME@NUMBER.
 ORIGIN: Final = "source"
 
 COLUMNS: Final = {
@@ -23,23 +23,23 @@ COLUMNS: Final = {
     ORIGIN: ("string",),
 }
 _NAMES: Final = ("target", "topic", "maxRecordsPerSecond", "resume", "job", "report")
-# What Spark lays among the options of a stream.
+# Options that Spark adds for a stream.
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 
 
 class WriteOptions(NamedTuple):
-    """Where to, how fast, and if what is there already is looked for."""
+    """The options of a write."""
 
     address: str  # HOST:PORT
-    topic: str | None = None  # None: each row says it
+    topic: str | None = None  # None: each row names it
     records_per_second: int | None = None  # on one machine
     resume: bool = False
     job: str = "sink"
-    report: str = ""  # a file that a write of a frame, once done, says in what it wrote
+    report: str = ""  # a file for the counts of a write of a frame
 
 
 def parse(options: Mapping[str, str]) -> WriteOptions:
-    """Return what was asked for; WrongOption says what cannot be understood."""
+    """Parse the options; WrongOption."""
     ours = {name: text for name, text in options.items() if name.lower() not in _OF_SPARK}
     given = named(ours, _NAMES, " in writing")
     resume = given.get("resume", "false").lower()
@@ -56,7 +56,7 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
 
 
 def checked(schema: StructType, options: WriteOptions) -> None:
-    """Raise WrongOption, which names the column, where a frame cannot be written."""
+    """Raise WrongOption, which names the column, if a frame cannot be written."""
     names = schema.fieldNames()
     for field in schema.fields:
         kinds = COLUMNS.get(field.name)
@@ -70,7 +70,7 @@ def checked(schema: StructType, options: WriteOptions) -> None:
                 f"column {field.name}: it must be {' or '.join(kinds)}, not {field.dataType.simpleString()}"
             )
     if "value" not in names:
-        raise WrongOption(f"column value: it is missing; there is {', '.join(names) or 'none'}")
+        raise WrongOption(f"column value: it is missing; the columns are {', '.join(names) or 'none'}")
     if "topic" not in names and options.topic is None:
         raise WrongOption(
             'option topic: it is missing, and there is no column topic; write .option("topic", "NAME")'
@@ -78,7 +78,7 @@ def checked(schema: StructType, options: WriteOptions) -> None:
     if options.resume and ORIGIN not in names:
         raise WrongOption(
             f"column {ORIGIN}: it is missing; without it resume cannot tell which records are there already: "
-            "tidelog.pipeline.writing.sink.rewritten(records) makes it of what the source reads"
+            "tidelog.pipeline.writing.sink.rewritten(records) adds it to records of the source"
         )
     if ORIGIN in names and options.topic is None:
         raise WrongOption(
@@ -93,6 +93,8 @@ def checked(schema: StructType, options: WriteOptions) -> None:
 def _address(target: str | None) -> str:
     kind, _, address = (target or "").partition(":")
     if kind != "broker" or not address:
-        raise WrongOption(f"option target: {target!r} is none; write broker:HOST:PORT, only a broker appends")
+        raise WrongOption(
+            f"option target: {target!r} is not valid; write broker:HOST:PORT, only a broker appends"
+        )
     addresses(address)
     return address

@@ -285,7 +285,7 @@ def test_an_archive_overwrites_no_other_log(here: Here, capsys: Captured, tmp_pa
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     ran = archive(capsys, data, data)
-    assert (ran.status, "a log is in it that is no archive's" in ran.err) == (1, True)
+    assert (ran.status, "it has a log without manifest.json" in ran.err) == (1, True)
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
     # Nor one that somebody else has put into an archive.
     archives.begin(place("--out", str(out)), archives.Manifest("t", 0, "", 0))
@@ -303,7 +303,7 @@ def test_an_archive_of_another_topic_of_this_name_is_left_alone(
     archive(capsys, data, out)
     save_topic_id(data / "t-0", b"b" * 16)
     ran = archive(capsys, data, out)
-    assert (ran.status, "the topic was made anew" in ran.err) == (1, True)
+    assert (ran.status, "the topic was deleted and created again" in ran.err) == (1, True)
     (data / "t-0" / PARTITION_METADATA).unlink()
     assert archive(capsys, data, out).status == 0
     # A log that is not what was archived any more: its first segments were joined, as compaction may.
@@ -426,11 +426,11 @@ def test_a_dry_run_counts_what_is_new_and_makes_nothing(here: Here, capsys: Capt
     [
         ("--source segments:{}", 2, "--topic is missing"),
         ("--source segments:{} --topic t", 2, "--out is missing"),
-        ("--source broker:h:1 --topic t --out x", 2, "is none that can be shipped"),
+        ("--source broker:h:1 --topic t --out x", 2, "is none that can be archived"),
         (
             "--source segments:s3://b/p --topic t --out x",
             2,
-            "is none that can be shipped",
+            "is none that can be archived",
         ),
         (
             "--source segments:{} --topic u --out {}/o",
@@ -438,7 +438,7 @@ def test_a_dry_run_counts_what_is_new_and_makes_nothing(here: Here, capsys: Capt
             "no topic u is in it; there are: t",
         ),
         ("--source segments:{} --topic t --from @1 --out x", 2, "--from, --to"),
-        ("--verify", 2, "--out is missing; name the archive that is to be read"),
+        ("--verify", 2, "--out is missing; name the archive to verify"),
         ("--verify --out {} --to @1", 2, "--from, --to"),
         ("--verify --out {}", 1, "no manifest is in it"),
     ],
@@ -488,7 +488,7 @@ def test_a_manifest_that_is_none(here: Here, capsys: Captured, tmp_path: Path, c
     archive(capsys, data, out)
     (out / "t-0" / "manifest.json").write_text(content)
     ran = archive(capsys, data, out)
-    assert (ran.status, ran.out, "t-0/manifest.json: is no manifest of an archive" in ran.err) == (
+    assert (ran.status, ran.out, "t-0/manifest.json: it is no manifest of an archive" in ran.err) == (
         1,
         "",
         True,

@@ -246,18 +246,18 @@ def test_a_broker_is_compared_with_its_own_files(spark: Any, capsys: Captured, t
 @pytest.mark.parametrize(
     ("word", "status", "said"),
     [
-        ("copy", 2, "--against: 'copy' is none; write segments:FOLDER"),
-        ("csv:{}/copy", 2, "is none; write segments:FOLDER"),
-        ("parquet:", 2, "is none; write segments:FOLDER"),
+        ("copy", 2, "--against: 'copy' is not valid; write segments:FOLDER"),
+        ("csv:{}/copy", 2, "is not valid; write segments:FOLDER"),
+        ("parquet:", 2, "is not valid; write segments:FOLDER"),
         ("segments:{}/data", 2, "is named twice; compare with another place"),
         ("segments:{}/none", 1, "none: No such file"),
         ("segments:{}/empty", 1, "no topic t is in it; there are: none"),
         ("broker:nowhere", 2, "names no HOST:PORT"),
-        ("parquet:{}/none", 1, "none: no file of Parquet is in it"),
-        ("parquet:{}/empty", 1, "empty: no file of Parquet is in it"),
-        ("parquet:{}/lake", 1, "lake: it is a table of Delta; write delta:PATH"),
+        ("parquet:{}/none", 1, "none: no Parquet file is in it"),
+        ("parquet:{}/empty", 1, "empty: no Parquet file is in it"),
+        ("parquet:{}/lake", 1, "lake: it is a Delta table; write delta:PATH"),
         ("parquet:moon://key:secret@b/c", 2, "names no place"),
-        ("delta:{}/empty", 1, "empty: no table of Delta is in it"),
+        ("delta:{}/empty", 1, "empty: it is no Delta table"),
     ],
 )
 def test_a_tier_that_is_none(capsys: Captured, tmp_path: Path, word: str, status: int, said: str) -> None:
@@ -352,7 +352,7 @@ def test_rows_of_a_table_by_topic_and_times(tmp_path: Path) -> None:
         list(offsets(tmp_path))
     pq.write_table(a_table(rows).drop_columns(["offset"]), tmp_path / "g.parquet")
     with pytest.raises(
-        PipelineError, match=r"g\.parquet: it has no column offset; rows are told by topic, part"
+        PipelineError, match=r"g\.parquet: it has no column offset; rows are identified by topic, part"
     ):
         list(offsets(tmp_path))
 

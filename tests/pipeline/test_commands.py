@@ -68,7 +68,7 @@ def test_a_dry_run_says_what_is_read_and_makes_nothing(capsys: Captured, tmp_pat
     [
         ("", 2, "--source is missing"),
         ("--source segments:{}", 2, "--topic is missing"),
-        ("--source nowhere --topic t", 2, "option source: 'nowhere' is none"),
+        ("--source nowhere --topic t", 2, "option source: 'nowhere' is not valid"),
         ("--source segments:{} --topic u", 1, "no topic u is in it; there are: t"),
         (
             "--source segments:{} --topic t --clock wall",
@@ -81,7 +81,7 @@ def test_a_dry_run_says_what_is_read_and_makes_nothing(capsys: Captured, tmp_pat
             "--from: 'soonish' is not a time",
         ),
         ("--source segments:{} --topic t --to soonish", 2, "--to: 'soonish' is not a time"),
-        ("--source segments:{} --topic t --from now --to -1h", 2, "is after to"),
+        ("--source segments:{} --topic t --from now --to -1h", 2, "is after --to"),
         ("--source segments:{} --topic t --bad ignore", 2, "option bad: 'ignore'"),
         ("--source segments:{} --topic t --nonsense", 2, "No such option '--nonsense'"),
         ("--source segments:{}/none --topic t", 1, "none: No such file"),
@@ -105,10 +105,10 @@ def test_an_error_is_one_line_and_a_code(
         ("backfill", "--format csv", "--format: 'csv' is none of parquet, delta"),
         ("ingest", "--format csv", "--format: 'csv' is none of parquet, delta"),
         ("audit", "--window long", "--window: 'long' is not a duration"),
-        ("latency", "--window 0s", "--window: 0s is nothing"),
+        ("latency", "--window 0s", "--window: 0s is no length of time"),
         ("backfill", "--out moon://b/c", "--out: 'moon://b/c' names no place"),
-        ("audit", "--conf master=local", "--conf: 'master=local' is no setting of Spark's"),
-        ("audit", "--conf spark.master", "--conf: 'spark.master' is no setting of Spark's"),
+        ("audit", "--conf master=local", "--conf: 'master=local' is no setting of Spark"),
+        ("audit", "--conf spark.master", "--conf: 'spark.master' is no setting of Spark"),
     ],
 )
 def test_a_flag_that_cannot_be_understood(
@@ -125,7 +125,8 @@ def test_a_range_that_ends_before_it_begins(capsys: Captured, job: str) -> None:
     ran = run(capsys, job, "--from", "2024-03-02T00:00Z", "--to", "2024-03-01T00:00Z")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert (
-        "--from: 2024-03-02T00:00Z (2024-03-02T00:00:00.000+00:00) is after to, 2024-03-01T00:00Z" in ran.err
+        "--from: 2024-03-02T00:00Z (2024-03-02T00:00:00.000+00:00) is after --to, 2024-03-01T00:00Z"
+        in ran.err
     )
 
 

@@ -142,6 +142,6 @@ def test_a_job_says_so_in_a_line(
 
     monkeypatch.setattr(audit, "run", job)
     ran = run(capsys, "audit")
-    assert (ran.status, ran.out, ran.err) == (130, "", "audit: ended by Ctrl-C, before it was done\n")
+    assert (ran.status, ran.out, ran.err) == (130, "", "audit: ended by Ctrl-C before it was done\n")
     assert not caplog.records
     assert spark.range(3).count() == 3

@@ -240,10 +240,10 @@ def test_rows_of_another_buffer_wait_where_there_are_many() -> None:
     many = build_batch([Record(n, NOW_MS, None, b"") for n in range(ROWS // 4)])
     other = bytes(bytearray(many))
     decoder = Decoder("t", 0, ["offset"], Window())
-    assert not decoder.is_better_taken(many)
+    assert not decoder.should_take_before(many)
     decoder.add(many, 0, entries.peek(many), 0)
-    assert decoder.is_better_taken(other)
-    assert not decoder.is_better_taken(many)
+    assert decoder.should_take_before(other)
+    assert not decoder.should_take_before(many)
     assert not decoder.is_full
 
 

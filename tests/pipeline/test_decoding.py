@@ -63,7 +63,7 @@ def test_the_column_has_the_type_of_the_schema(spark: Any) -> None:
 @pytest.mark.parametrize("schema", ["id lang", "long", "id"])
 def test_a_schema_that_is_none(spark: Any, schema: str) -> None:
     frame = spark.createDataFrame([(b"{}",)], "value binary")
-    with pytest.raises(WrongOption, match=r"--schema: .* is none; write 'id long, user string'"):
+    with pytest.raises(WrongOption, match=r"--schema: .* is no schema; write 'id long, user string'"):
         Form(decode="json", schema=schema).shaped(frame)
 
 

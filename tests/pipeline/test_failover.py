@@ -294,12 +294,12 @@ def test_the_job_on_a_broker_commits_what_it_shows(
         (
             "--source broker:h:1 --target broker:h:2",
             2,
-            "is none that can be asked for append times",
+            "is none that can be searched by append time",
         ),
         (
             "--source segments:s3://b/p --target broker:h:2",
             2,
-            "is none that can be asked for append times",
+            "is none that can be searched by append time",
         ),
         ("--source segments:{}/a --target segments:{}/b --apply", 2, "--apply: only a broker"),
         ("--source segments:{}/a --target segments:{}/b --to now", 2, "--from, --to"),
@@ -317,7 +317,7 @@ def test_the_job_on_a_broker_commits_what_it_shows(
         (
             "--source segments:{}/a --target segments:{}/b",
             1,
-            "no group has committed anything of t; name the data folder of the broker that has the groups",
+            "no group has committed offsets of t; name the data folder of the broker that has the groups",
         ),
     ],
 )

@@ -191,7 +191,7 @@ def test_append_times_that_the_protocol_does_not_tell(broker: Broker, client: Ra
         read(asked)
     # Nor where the topic has them now, and had not when the batch was appended.
     (piece,) = from_broker.plan(chosen(broker, topic), NOW)
-    with pytest.raises(WrongOption, match=rf"{topic}-0@0 are records .*source=segments:FOLDER"):
+    with pytest.raises(WrongOption, match=rf"{topic}-0@0 has a create time only.*source=segments:FOLDER"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 
 

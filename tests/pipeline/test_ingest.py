@@ -152,7 +152,7 @@ def test_values_are_decoded_beside_and_rows_lie_by_date(
     assert [row["date"] and str(row["date"]) for row in found] == [*days[:3], None, days[1]]
     ran = run(capsys, "ingest", *flags[:8], "--available-now")
     assert (ran.status, ran.out) == (1, "")
-    assert "has rows in folders by date; write --by-date, too" in ran.err
+    assert "has folders by date; write --by-date too" in ran.err
     # A range of it is put right.
     if form == "delta":
         ran = run(capsys, "backfill", *flags, "--from", str(MIDNIGHT - 1), "--to", str(MIDNIGHT + 1))
@@ -278,7 +278,7 @@ def test_ctrl_c_ends_behind_a_batch_and_nothing_is_lost_or_doubled(
     # Before them, what Spark says as it starts.
     ours = lines[next(n for n, line in enumerate(lines) if line.startswith("ingest: ")) :]
     assert all(line.startswith("ingest: ") for line in ours), lines
-    assert lines[-1].startswith("ingest: stopped behind batch ")
+    assert lines[-1].startswith("ingest: stopped after batch ")
     assert not list(out.glob("_staged*"))
     checkpoint = out / "_checkpoint"
     commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]

@@ -171,7 +171,7 @@ def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Pat
         (folder / "t-0" / "x.json").write_text(note)
         ran = run(capsys, "deadletter --folder", str(folder))
         assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
-        assert "x.json: is no note of a quarantine" in ran.err
+        assert "x.json: it is no note of a quarantine" in ran.err
 
 
 def test_what_the_client_library_does_not_send() -> None:
@@ -205,7 +205,7 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
         assert "there is no topic agin; did you mean again?" in run(capsys, "lag", *to[:3], "agin").err
         ran = run(capsys, "deadletter --folder", folder, "--redrive", *to)
         assert (ran.status, ran.rows[0]["sent"]) == (1, 3), ran.err
-        assert "2 ranges, and 0 records with a header without a value" in ran.err
+        assert "2 ranges and 0 records with a header without a value" in ran.err
         assert ran.err.count("retention.ms=604800000 (7d)") == 1, "the records are older than that"
         consumer = KafkaConsumer(
             "again",

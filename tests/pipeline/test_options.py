@@ -60,9 +60,9 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"source": ""}, "option source: '' is none; write segments:FOLDER"),
-        ({"source": "files:/x"}, "option source: 'files:/x' is none"),
-        ({"source": "segments:"}, "option source: 'segments:' is none"),
+        ({"source": ""}, "option source: '' is not valid; write segments:FOLDER"),
+        ({"source": "files:/x"}, "option source: 'files:/x' is not valid"),
+        ({"source": "segments:"}, "option source: 'segments:' is not valid"),
         ({"topic": ""}, 'option topic: it is missing; write .option("topic", "NAME")'),
         ({"topics": "t"}, "option topics: there is none of this name"),
         ({"table": "recordz"}, "option table: 'recordz' is none of records, batches, segments"),

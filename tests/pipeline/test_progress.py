@@ -161,7 +161,7 @@ def test_ctrl_c_between_batches_ends_at_once() -> None:
     is_whole, lines = follow(query, asked())
     assert not is_whole
     assert len(query.recentProgress) == 1
-    assert lines[-1] == "ingest: stopped behind batch 0; the same command goes on from there"
+    assert lines[-1] == "ingest: stopped after batch 0; the same command continues from there"
 
 
 def test_ctrl_c_in_a_batch_ends_by_declining_the_next() -> None:
@@ -177,8 +177,8 @@ def test_ctrl_c_in_a_batch_ends_by_declining_the_next() -> None:
     assert not is_whole
     assert lines[0] == "ingest: batch 0: 2 rows, 4 rows/s, 2 records and 2.5 s behind, ETA 0ms"
     assert lines[1:] == [
-        "ingest: ends behind the batch that is under way; Ctrl-C once more ends at once",
-        "ingest: stopped behind batch 0; the same command goes on from there",
+        "ingest: ends after the current batch; another Ctrl-C ends it at once",
+        "ingest: stopped after batch 0; the same command continues from there",
     ]
 
 
@@ -186,7 +186,7 @@ def test_ctrl_c_before_there_was_a_batch() -> None:
     stop = asked()
     stop.has_declined = True
     _, lines = follow(Query(0), stop)
-    assert lines == ["ingest: stopped before a batch was begun; the same command goes on from there"]
+    assert lines == ["ingest: stopped before the first batch; the same command continues from there"]
 
 
 def test_ctrl_c_is_noted_once_and_the_second_ends_at_once() -> None:

@@ -128,6 +128,6 @@ def test_what_goes_while_it_is_read_is_said(data: Path, store: str) -> None:
     there, path = fs.FileSystem.from_uri(root)
     there.delete_dir(f"{path}/t-0")
     with pytest.raises(
-        PipelineError, match=r"s3://gone/a/prefix/t-0/0{20}.log is not there any more; load it anew"
+        PipelineError, match=r"s3://gone/a/prefix/t-0/0{20}.log is not there any more; read it again"
     ):
         list(from_segments.rows(pieces[0], ("offset",), chosen))

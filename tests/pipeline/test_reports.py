@@ -114,7 +114,7 @@ def test_lag_in_records_and_in_time(
         "lag_s",
         "past_end",
     ]
-    past = "lag: group past it has committed 416 of t-0, 16 past the end: the log was cut, or the topic was made again"
+    past = "lag: group past it has committed 416 of t-0, 16 past the end: the log was cut, or the topic was created"
     assert past in ran.err
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "g", "--clock", "append"))
     assert [row["lag_s"] for row in ran.rows] == [(60_000 - 250) / 1000]

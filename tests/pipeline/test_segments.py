@@ -422,7 +422,7 @@ def test_what_changes_while_it_is_read_is_not_taken_for_another(tmp_path: Path) 
         read(data, made=made)
     path.unlink()
     with pytest.raises(
-        PipelineError, match="retention has deleted it since the read was planned; load it anew"
+        PipelineError, match="retention has deleted it since the read was planned; read it again"
     ):
         read(data, made=made)
 
@@ -584,7 +584,7 @@ def test_where_no_links_can_be_made_files_are_read_as_they_are(
     closed(a_log(tmp_path, OUT_OF_ORDER))
     monkeypatch.setattr(files, "link", refuse)
     made = planned(tmp_path, keep=True)
-    assert caplog.text.count("no hard links can be made") == 1
+    assert caplog.text.count("hard links cannot be made") == 1
     assert not snapshots(tmp_path)
     assert read(tmp_path, made=made) == model(OUT_OF_ORDER)
 
@@ -703,7 +703,7 @@ def test_a_topic_that_is_made_anew_before_it_is_read(tmp_path: Path, keep: bool)
             made = planned(tmp_path, keep=keep)
             assert offsets(read(tmp_path, made=made)) == [0, 1, 2, 3, 4]
             shutil.rmtree(log.directory)
-    with pytest.raises(PipelineError, match="made anew since the read was planned"):
+    with pytest.raises(PipelineError, match="created again since the read was planned"):
         read(tmp_path, made=made)
 
 

@@ -29,7 +29,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_without_java_it_is_said_what_to_do(bare: Path) -> None:
     with pytest.raises(
-        PipelineError, match=r"Spark needs Java 17, 21 or 25, and none is here.*checkout\[pipeline,java\]"
+        PipelineError, match=r"Spark needs Java 17, 21 or 25, and found none.*checkout\[pipeline,java\]"
     ):
         session.session()
 

@@ -201,7 +201,9 @@ def test_a_topic_that_was_made_anew(source: str, client: RawClient, topic: str) 
     remake(client, topic)
     client.produce(topic, batch([NOW] * 5))
     for ask in (lambda: reader.latestOffset(end, ALL), lambda: reader.partitions(start, end)):
-        with pytest.raises(PipelineError, match=rf"topic {topic} was deleted and made anew .*new checkpoint"):
+        with pytest.raises(
+            PipelineError, match=rf"topic {topic} was deleted and created again .*new checkpoint"
+        ):
             ask()
 
 

@@ -38,9 +38,9 @@ def test_a_form_by_flags() -> None:
     [
         (("csv", "", ""), "--format: 'csv' is none of parquet, delta"),
         (("delta", "avro", ""), "--decode: 'avro' is none of string, json"),
-        (("delta", "json", " "), "--schema is missing; write what the JSON has"),
-        (("delta", "", "id long"), "--schema is of JSON; write --decode json"),
-        (("delta", "string", "id long"), "--schema is of JSON; write --decode json"),
+        (("delta", "json", " "), "--schema is missing; name the fields of the JSON"),
+        (("delta", "", "id long"), "--schema is only for JSON; write --decode json"),
+        (("delta", "string", "id long"), "--schema is only for JSON; write --decode json"),
     ],
 )
 def test_flags_that_mean_no_form(flags: tuple[str, str, str], said: str) -> None:
@@ -71,14 +71,14 @@ def test_a_table_of_another_form_is_named(tmp_path: Path) -> None:
     table_out.demand_form(delta_plain, Form("delta"))
     table_out.demand_form(delta_dated, Form("delta", time="append_time"))
     for there, form, said in (
-        (files, dated, "in no folders by date; leave out --by-date"),
-        (folders, plain, "in folders by date; write --by-date"),
-        (files, Form("delta"), "has files of Parquet, and is no table of Delta"),
-        (folders, Form("delta", time="create_time"), "has files of Parquet, and is no table of Delta"),
-        (delta_plain, plain, "is a table of Delta; write --format delta"),
-        (delta_dated, dated, "is a table of Delta; write --format delta"),
-        (delta_plain, Form("delta", time="create_time"), "in no folders by date"),
-        (delta_dated, Form("delta"), "in folders by date"),
+        (files, dated, "has no folders by date; leave out --by-date"),
+        (folders, plain, "has folders by date; write --by-date"),
+        (files, Form("delta"), "has Parquet files, and is no Delta table"),
+        (folders, Form("delta", time="create_time"), "has Parquet files, and is no Delta table"),
+        (delta_plain, plain, "is a Delta table; write --format delta"),
+        (delta_dated, dated, "is a Delta table; write --format delta"),
+        (delta_plain, Form("delta", time="create_time"), "has no folders by date"),
+        (delta_dated, Form("delta"), "has folders by date"),
     ):
         with pytest.raises(PipelineError, match=f"^{there.uri}.*{said}"):
             table_out.demand_form(there, form)
@@ -168,7 +168,7 @@ def test_a_stream_does_not_begin_on_rows_of_a_table_of_delta(tmp_path: Path) -> 
     for more in ({"topic": "u"}, {"from_ms": NOW + 8}, {"to_ms": NOW + 5}):
         ingest.demand_no_backfill(table, chosen._replace(**more), form)
     for more in ({}, {"from_ms": NOW + 7}, {"to_ms": NOW + 6}):
-        with pytest.raises(PipelineError, match="has records of topic t already, by no stream"):
+        with pytest.raises(PipelineError, match="has records of topic t that no stream wrote"):
             ingest.demand_no_backfill(table, chosen._replace(**more), form)
     table_out.claim(table, "t", "one", "/first")
     ingest.demand_no_backfill(table, chosen, form)
@@ -179,12 +179,12 @@ def test_backfill_does_not_overtake_a_stream(tmp_path: Path) -> None:
     table = place("--out", str(tmp_path))
     backfill._demand_ingested(table, "_staged", a_stage(table, 1), "t")
     table_out.claim(table, "t", "one", "/first")
-    with pytest.raises(PipelineError, match="by ingest, which has not come to t-0@1 yet"):
+    with pytest.raises(PipelineError, match="by ingest, which has not reached t-0@1 yet"):
         backfill._demand_ingested(table, "_staged", a_stage(table, 1), "t")
     delta.append_once(table, "_staged", a_stage(table, 0, 1, 2), "one", 0)
     backfill._demand_ingested(table, "_staged", a_stage(table, 0, 2), "t")
     backfill._demand_ingested(table, "_staged", [], "t")
-    with pytest.raises(PipelineError, match="by ingest, which has not come to t-0@3 yet"):
+    with pytest.raises(PipelineError, match="by ingest, which has not reached t-0@3 yet"):
         backfill._demand_ingested(table, "_staged", a_stage(table, 2, 3), "t")
 
 

@@ -87,7 +87,7 @@ def test_no_reader_takes_what_is_staged_and_the_next_run_removes_what_a_kill_lef
     monkeypatch.undo()
     assert killed.exists()
     ran = backfill(capsys, source, out, *flags)
-    assert f"removed {killed.name}, which a run that was killed had not put in place" in ran.err
+    assert f"removed {killed.name}, which a killed run had left" in ran.err
     assert not list(out.glob("_staged-*"))
     assert sum(pq.ParquetFile(path).metadata.num_rows for path in out.rglob("*.parquet")) == len(
         expected(FIRST, END)

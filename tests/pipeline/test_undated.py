@@ -99,11 +99,11 @@ def test_the_error_says_what_is_not_known_and_what_to_do(tmp_path: Path) -> None
         read(data, **appended(ROWS[first][2], ROWS[first][2] + 1))
     said = str(raised.value)
     assert said.startswith(
-        f"{path}@{HEADER_BYTES}: when the batches at offsets {first} to {end - 1} were appended is not known, "
-        f"only that it was by {bound}"
+        f"{path}@{HEADER_BYTES}: the append time of the batches at offsets {first} to {end - 1} is not known, "
+        f"except that it is {bound}"
     )
     assert said.endswith(
-        f"look at it with `tidelog fsck --data-dir {data}`, read by record time (clock=record), or leave such batches "
+        f"check it with `tidelog fsck --data-dir {data}`, read by record time (clock=record), or leave such batches "
         "out with bad=skip"
     )
 
@@ -125,7 +125,7 @@ def test_what_bounds_decide_is_no_error(tmp_path: Path) -> None:
     ):
         assert offsets(read(data, **appended(*times))) == offsets(wanted(*times))
     for times in ((NOW, before + 1), (last, LAST), (before + 1, last + 1), (before, last)):
-        with pytest.raises(PipelineError, match="appended is not known"):
+        with pytest.raises(PipelineError, match="the append time of the batches at offsets"):
             read(data, **appended(*times))
     assert read(data, clock="append", to=LAST) == read(data)
 
@@ -136,7 +136,7 @@ def test_a_log_that_came_without_append_times_is_read_as_far_as_bounds_decide(tm
     for path in [*indexes(data), *data.glob("t-0/*.summary")]:
         path.unlink()
     for _ in range(2):
-        with pytest.raises(PipelineError, match="appended is not known, only that it was by"):
+        with pytest.raises(PipelineError, match="is not known, except that it is"):
             read(data, **appended(NOW, NOW + 100))
         assert offsets(read(data, clock="append", to=1 << 45)) == offsets(ROWS)
         assert read(data, clock="append", **{"from": 1 << 45}) == []
@@ -152,7 +152,7 @@ def test_offsets_narrow_what_is_to_be_known(tmp_path: Path) -> None:
     whole = appended(NOW, ROWS[end - 1][2])
     assert offsets(read(data, (0, first), **whole)) == list(range(first))
     assert read(data, (end, len(ROWS)), **whole) == []
-    with pytest.raises(PipelineError, match="appended is not known"):
+    with pytest.raises(PipelineError, match="the append time of the batches at offsets"):
         read(data, (0, first + 1), **whole)
 
 
@@ -170,17 +170,17 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
     rows = [n for piece in found for each in from_segments.rows(piece, NAMES, chosen) for n in each.column(0)]
     assert [n.as_py() for n in rows] == list(range(first))
     assert (
-        f"left out file={path}@{HEADER_BYTES} bytes=0 reason=when the batches at offsets {first} to {end - 1}"
-        in caplog.text
+        f"left out file={path}@{HEADER_BYTES} bytes=0 reason=the append time of the batches at offsets {first} to "
+        f"{end - 1} is not known" in caplog.text
     )
     assert scan(chosen).undated_at_most == end - first
-    assert f"{end - first} left out at most, of which no append time is known" in scan(chosen).words
+    assert f"{end - first} left out at most, as their append time is unknown" in scan(chosen).words
     assert read(data, bad=f"quarantine:{tmp_path}/q", **asked) == ROWS[:first]
     note = json.loads((tmp_path / "q" / "t-0" / f"{path.name}@{HEADER_BYTES}.json").read_bytes())
     assert (note["file"], note["bytes"]) == (str(path), 0)
-    assert f"offsets {first} to {end - 1} were appended is not known" in note["reason"]
+    assert f"offsets {first} to {end - 1} is not known" in note["reason"]
     shutil.rmtree(tmp_path / "q")
-    with pytest.raises(PipelineError, match="appended is not known"):
+    with pytest.raises(PipelineError, match="the append time of the batches at offsets"):
         scan(parse(given, NOW))
 
 
@@ -188,7 +188,7 @@ def test_batches_of_a_range_and_segments_that_may_be_of_it(tmp_path: Path) -> No
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     for path in indexes(data):
         path.unlink()
-    with pytest.raises(PipelineError, match="appended is not known"):
+    with pytest.raises(PipelineError, match="the append time of the batches at offsets"):
         rows_of(data, table="batches", **appended(NOW, NOW + 100))
     rows = rows_of(data, ("base_offset",), table="segments", **appended(NOW, NOW + 1))
     assert len(rows) == len(list(data.glob("t-0/*.log")))
@@ -218,6 +218,6 @@ def test_latency_counts_bounds_as_unknown(spark: Any, capsys: Captured, tmp_path
     count = bases[2] - bases[1]
     assert [(row["n"], row["unknown"]) for row in ran.rows if row["window"] is None] == [(0, count)]
     assert sum(row["n"] for row in ran.rows) == sum(map(len, TIMES)) - count
-    assert f"of {count} records one of the two times is not told" in ran.err
+    assert f"{count} records have only one of the two times" in ran.err
     ran = run(capsys, "audit", *flags, "--against", f"segments:{tmp_path}/data/../data")
     assert ran.status == 0

@@ -24,8 +24,8 @@ def test_options_and_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"target": None}, "option target: None is none; write broker:HOST:PORT"),
-        ({"target": "segments:/data"}, "option target: 'segments:/data' is none"),
+        ({"target": None}, "option target: None is not valid; write broker:HOST:PORT"),
+        ({"target": "segments:/data"}, "option target: 'segments:/data' is not valid"),
         ({"target": "broker:9092"}, "broker:9092 names no HOST:PORT"),
         ({"target": "broker:h:port"}, "broker:h:port names no HOST:PORT"),
         ({"source": "broker:h:1"}, "option source: there is none of this name in writing"),
@@ -54,7 +54,7 @@ PLAIN = WriteOptions("h:1", "t")
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"key": BINARY}, PLAIN, "column value: it is missing; there is key"),
+        ({"key": BINARY}, PLAIN, "column value: it is missing; the columns are key"),
         ({"value": types.LongType()}, PLAIN, "column value: it must be binary or string, not bigint"),
         (
             {"value": BINARY, "key": types.LongType()},

@@ -1,1 +1,1 @@
-"""What jobs are made of."""
+"""Parts that several jobs share."""

@@ -1,13 +1,13 @@
-"""An archive: sealed segments of logs in a store, and for each partition a manifest of what is there.
+"""An archive: sealed segments of logs in a store, with a manifest for each partition.
 
-The layout is that of a data folder, `TOPIC-PARTITION/BASE.log` and what lies beside it, so `source=segments:` reads an
-archive, with its pruning and its judgement of damage. Nothing is lost by overwriting: a file that a manifest names is
-not written again, nor removed; a file gets its name once it is whole; and the manifest is replaced after the files that
-it names. A file that no manifest names yet may be written once more, by a run after one that was stopped. A folder that
-has a log and no manifest is not of an archive, and is left alone.
+The layout is that of a data folder, `TOPIC-PARTITION/BASE.log` with its indexes, so `source=segments:` reads an archive
+like a data folder. Overwriting cannot lose anything: a file in a manifest is never written again or removed; a file
+gets its name only when it is complete; and the manifest is replaced after the files that it names. After a run that was
+stopped, the next one may write files again that are in no manifest yet. A folder with a log but without a manifest is
+not part of an archive, and is never touched.
 
-Beside the folders lie the checkpoints of a data folder that was closed in order: they show a reader what the store has
-lost at the end of a log. One job at a time writes to an archive.
+The archive also has the checkpoints of a cleanly closed data folder. They show a reader what the store has lost at the
+end of a log. Only one job at a time may write to an archive.
 """
 
 import json
@@ -42,26 +42,26 @@ _READ_BYTES: Final = 8 << 20
 
 
 class Manifest(NamedTuple):
-    """What an archive has of a partition; each segment with its offsets, counts, times in ms, and files."""
+    """The archived segments of a partition, each with its offsets, counts, times in ms, and files."""
 
     topic: str
     partition: int
-    topic_id: str  # in hexadecimal digits; empty where the folder did not say it
+    topic_id: str  # in hexadecimal digits; empty if unknown
     log_start_offset: int
     segments: tuple[dict[str, Any], ...] = ()
 
     @property
     def folder(self) -> str:
-        """The folder of the partition, in the archive."""
+        """The folder of the partition in the archive."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last that is archived, of a new archive the first that may be."""
+        """The offset after the last archived one; 0 in a new archive."""
         return self.segments[-1]["next_offset"] if self.segments else 0
 
     def log_bytes(self) -> dict[int, int]:
-        """Return how large the log of each segment is, by its base offset."""
+        """Return the size of each segment's `.log` file, by base offset."""
         return {
             segment["base_offset"]: each["bytes"]
             for segment in self.segments
@@ -70,12 +70,12 @@ class Manifest(NamedTuple):
         }
 
     def with_segments(self, more: Iterable[Mapping[str, Any]]) -> "Manifest":
-        """Return one that names more."""
+        """Return a manifest with more segments."""
         return self._replace(segments=(*self.segments, *map(dict, more)))
 
 
 def load(place: Place, folder: str) -> Manifest | None:
-    """Return the manifest of a partition; None if there is none. PipelineError where it cannot be read."""
+    """Return the manifest of a partition; None if there is none. PipelineError if it is not valid."""
     path = place.under(f"{folder}/{MANIFEST}")
     try:
         with place.files.open_input_stream(path) as stream:
@@ -89,23 +89,23 @@ def load(place: Place, folder: str) -> Manifest | None:
         found = Manifest(**fields)
         found.log_bytes()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PipelineError(f"{path}: is no manifest of an archive ({error}); restore it") from None
+        raise PipelineError(f"{path}: it is no manifest of an archive ({error}); restore it") from None
     return found._replace(segments=tuple(found.segments))
 
 
 def begin(place: Place, manifest: Manifest) -> None:
-    """Make the folder of a partition an archive's; PipelineError where it has a log that is none."""
+    """Create the folder and manifest of a partition; PipelineError if the folder has a log without a manifest."""
     target = place.under(manifest.folder)
     there = place.files.get_file_info(fs.FileSelector(target, allow_not_found=True))
     if any(each.base_name.endswith(LOG) for each in there):
         raise PipelineError(
-            f"{target}: a log is in it that is no archive's, as it has no {MANIFEST}; name another folder in --out"
+            f"{target}: it has a log without {MANIFEST}, so it is no archive; name another folder in --out"
         )
     save(place, manifest)
 
 
 def save(place: Place, manifest: Manifest) -> None:
-    """Replace the manifest of a partition, whose files are there; and what a reader of the archive goes by."""
+    """Replace the manifest of a partition. Its files must be complete."""
     place.files.create_dir(place.under(manifest.folder), recursive=True)
     document = {"version": VERSION, **manifest._asdict()}
     if place.is_local:
@@ -121,7 +121,7 @@ def manifests(place: Place) -> list[Manifest]:
 
 
 def gone(place: Place) -> list[str]:
-    """Return the folders of partitions that were archived, and of which there is no manifest any more."""
+    """Return the folders of archived partitions whose manifests are gone."""
     try:
         with place.files.open_input_stream(place.under(RECOVERY_POINTS)) as stream:
             lines = stream.read().decode().splitlines()
@@ -132,9 +132,9 @@ def gone(place: Place) -> list[str]:
 
 
 def close(place: Place) -> None:
-    """Write down how far the logs of the archive go, as a broker does when it stops."""
+    """Write the checkpoints of the archive, as a broker does when it stops."""
     found = [each for each in manifests(place) if each.segments]
-    place.files.create_dir(place.path, recursive=True)  # nothing may have been shipped
+    place.files.create_dir(place.path, recursive=True)  # it does not exist if nothing was copied
     for name, field in ((LOG_STARTS, "log_start_offset"), (RECOVERY_POINTS, "next_offset")):
         lines = [f"{each.topic} {each.partition} {getattr(each, field)}" for each in found]
         place.write(name, [checkpoints.encoded(lines)])
@@ -142,17 +142,17 @@ def close(place: Place) -> None:
 
 
 def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
-    """Copy a segment into an archive, its log last, and return what the manifest says of it.
+    """Copy a segment into an archive, its log last, and return its entry for the manifest.
 
-    Every batch is verified on the way. What is damaged goes the way of option `bad`; where that goes on, the damaged
-    bytes are copied as they are, and a reader of the archive finds them.
+    Every batch is verified. Damage is treated as option `bad` says; if that goes on, the damaged bytes are copied too,
+    and a reader of the archive finds them.
     """
     folder, stem = f"{piece.topic}-{piece.partition}", piece.path.stem
     source = Path(piece.snapshot or piece.folder)
     there = place.files.get_file_info(place.under(f"{folder}/{stem}{LOG}"))
     if there.is_file and there.size != piece.end:
         raise PipelineError(
-            f"{there.path}: another log is there, of {there.size} bytes, not {piece.end} as {piece.path}, and no "
+            f"{there.path}: another log is there, of {there.size} bytes, while {piece.path} has {piece.end}, and no "
             "manifest names it; name another folder in --out"
         )
     shipped = []
@@ -169,7 +169,7 @@ def ship(piece: Piece, described: Mapping[str, Any], place: Place, how: str, kep
 
 
 def ship_beside(source: Path, place: Place) -> None:
-    """Copy what a partition's folder says of all its segments: topic id and leader epochs, as they are now."""
+    """Copy the files of a partition's folder that belong to no segment: topic id and leader epochs."""
     for name in (PARTITION_METADATA, LEADER_EPOCHS):
         data = files.load(source / name)
         if data is not None:
@@ -177,7 +177,7 @@ def ship_beside(source: Path, place: Place) -> None:
 
 
 def verify(place: Place, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
-    """Yield name, size and what is found of every file that a manifest names: nothing, if it is what was written."""
+    """Yield name, size and finding of every file in a manifest; the finding is empty if the file is intact."""
     for each in (each for segment in manifest.segments for each in segment["files"]):
         path = place.under(f"{manifest.folder}/{each['name']}")
         size = crc = 0
@@ -197,7 +197,7 @@ def verify(place: Place, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
 
 
 def _verified(piece: Piece, deal_with: quarantine.Bad, damage: list[dict[str, Any]]) -> Iterator[Any]:
-    """Yield all bytes of a piece, in their order, batch by batch; add to a list what is damaged of it."""
+    """Yield all bytes of a piece, batch by batch; append its damage to a list."""
     damaged: list[Damaged] = []
 
     def bad(path: Path, start: int, data: Damaged, reason: str) -> None:
@@ -212,12 +212,12 @@ def _verified(piece: Piece, deal_with: quarantine.Bad, damage: list[dict[str, An
 
 
 def _taken(damaged: list[Damaged]) -> Iterator[bytes]:
-    """Yield the bytes of what is in a list, and leave nothing in it."""
+    """Yield the bytes of all damage in a list, and empty the list."""
     while damaged:
         yield from damaged.pop(0).parts()
 
 
 def _put(place: Place, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
-    """Write a file; return what a manifest says of it."""
+    """Write a file; return its entry for the manifest."""
     size, crc = place.write(name, chunks)
     return {"name": Path(name).name, "bytes": size, "crc32c": f"{crc:08x}"}

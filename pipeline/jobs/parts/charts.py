@@ -1,6 +1,6 @@
 """Charts of a report, as HTML that fits any width: bars over time, and bars by name.
 
-Labels are HTML beside the drawing, so they have the same size on a phone. Text from a log is escaped.
+Labels are HTML outside the drawing, so they do not shrink on a phone. Text from a log is escaped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from tidelog.config import times
 
-# More bars than this show nothing more: those that share a place are one, as high as the highest.
+# More bars cannot be told apart: bars in the same column become one, as high as the highest.
 _COLUMNS: Final = 600
 _NAMES: Final = 60
-# The years 1 and 9999: a date shows none outside of them.
+# The years 1 and 9999, the limits of datetime.
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
 STYLE: Final = (
@@ -30,7 +30,7 @@ STYLE: Final = (
 
 
 class Timeline(NamedTuple):
-    """A bar for each window of time that has one: when it begins, in ms, and how high it is."""
+    """Bars over time, each with the start of its window in ms and its height."""
 
     title: str
     unit: str  # "ms", or what is counted
@@ -50,7 +50,7 @@ Chart = Timeline | Bars
 
 
 def drawn(charts: Iterable[Chart]) -> str:
-    """Return charts as HTML; those over time share one axis of time, and those of one unit the other, too."""
+    """Return charts as HTML. Charts over time share the axis of time; with the same unit, they share both axes."""
     found = list(charts)
     lines = [each for each in found if isinstance(each, Timeline)]
     first = min((at for each in lines for at, _ in each.bars), default=0)
@@ -80,7 +80,7 @@ def _over_time(chart: Timeline, first: int, end: int, top: float) -> str:
     wide = max(chart.window_ms * width * 0.96, 1)
     rects = []
     for at, height in columns.values():
-        length = 100 * max(height, 0) / top  # a delay is negative where a record bears a later time
+        length = 100 * max(height, 0) / top  # a delay is negative if a producer's clock was ahead
         rects.append(
             f'<rect x="{(at - first) * width:.2f}" y="{100 - length:.2f}" height="{length:.2f}" width="{wide:.2f}">'
             f"<title>{_moment(at)}: {_value(height, chart.unit)}</title></rect>"
@@ -112,7 +112,7 @@ def _by_name(chart: Bars) -> str:
     )
     subtitle = "" if chart.unit == "ms" else chart.unit
     if step > 1:
-        subtitle = f"{subtitle}, of each {step} that follow one another the largest".removeprefix(", ")
+        subtitle = f"{subtitle}, the largest of each {step} in sequence".removeprefix(", ")
     return f"<figure>{_caption(chart.title, subtitle)}{rows}</figure>"
 
 

@@ -1,6 +1,6 @@
-"""The committed offsets of groups, read from `__consumer_offsets` in a data folder without a broker.
+"""Reads the committed offsets of groups from `__consumer_offsets` in a data folder, without a broker.
 
-Offsets of a transaction count once it is committed. Damage is an error, as the commits in it are unknown.
+Offsets of a transaction count once it is committed. Damage is an error, because it may hide commits.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import WireError
 
-# The key of the record that ends a transaction says how: version, then type.
+# The type in the key of a control record, after the version.
 _COMMIT_MARKER = 1
 
 
 class Reads(NamedTuple):
-    """What a group reads."""
+    """A partition that a group reads."""
 
     group: str
     topic: str
@@ -35,9 +35,9 @@ class Reads(NamedTuple):
 
 
 def row_of(reads: Reads, committed: int, position: int = 0, end: int | None = None) -> dict[str, Any]:
-    """Return the row of a committed offset: read on at `position`, of a log with this end; None where there is none.
+    """Return the row of a committed offset; the group continues at `position`. `end` is None if the log is gone.
 
-    Past the end no lag is known: what the group has not read was never there, or is in a log that was there before.
+    Past the end of the log the lag is unknown: the log was cut, or the offset is of an earlier log.
     """
     row: dict[str, Any] = {**reads._asdict(), "committed": committed, "end": end}
     if end is None:
@@ -51,7 +51,7 @@ def row_of(reads: Reads, committed: int, position: int = 0, end: int | None = No
 
 
 def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
-    """Return the offset that each group has committed of each partition; DamagedLog where that cannot be read."""
+    """Return the committed offset of each group and partition; DamagedLog if the topic is damaged."""
     committed: dict[Reads, int] = {}
     partitions = from_segments.topics(str(data_dir)).get(OFFSETS_TOPIC, [])
     bad = quarantine.handler(FAIL, "", OFFSETS_TOPIC, 0)
@@ -70,7 +70,7 @@ def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
 
 
 def sizes(data_dir: Path) -> dict[str, int]:
-    """Return how many segments are read for that, and how many bytes."""
+    """Return the number of segments and bytes that `in_folder` reads."""
     partitions = from_segments.topics(str(data_dir)).get(OFFSETS_TOPIC, [])
     return from_segments.sizes(data_dir / f"{OFFSETS_TOPIC}-{partition}" for partition in partitions)
 
@@ -86,15 +86,15 @@ def _note(
         if keys and keys[0] is not None and int.from_bytes(keys[0][2:4], "big") == _COMMIT_MARKER:
             _apply(ended, committed)
         return
-    said = list(_said(data, header.magic))
+    commits = list(_commits(data, header.magic))
     if header.is_transactional:
-        undecided.setdefault(header.producer_id, []).extend(said)
+        undecided.setdefault(header.producer_id, []).extend(commits)
     else:
-        _apply(said, committed)
+        _apply(commits, committed)
 
 
-def _said(data: memoryview, magic: int) -> Iterator[tuple[Reads, int | None]]:
-    """Yield what a batch says of offsets; None for one that is taken back."""
+def _commits(data: memoryview, magic: int) -> Iterator[tuple[Reads, int | None]]:
+    """Yield the committed offsets in a batch; None is a tombstone."""
     for record in (read_records if magic == MAGIC else message_set.read_records)(data):
         pair = None if record.key is None else records.read(record.key, record.value)
         key, value = pair or (None, None)
@@ -104,8 +104,8 @@ def _said(data: memoryview, magic: int) -> Iterator[tuple[Reads, int | None]]:
         yield Reads(key.group, key.topic, key.partition), offset
 
 
-def _apply(said: list[tuple[Reads, int | None]], committed: dict[Reads, int]) -> None:
-    for reads, offset in said:
+def _apply(commits: list[tuple[Reads, int | None]], committed: dict[Reads, int]) -> None:
+    for reads, offset in commits:
         if offset is None:
             committed.pop(reads, None)
         else:

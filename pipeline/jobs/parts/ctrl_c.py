@@ -1,7 +1,7 @@
-"""Ctrl-C in a job: it ends at once while Python runs, and when its jobs are cancelled while Spark does.
+"""Ctrl-C in a job: it ends Python code at once, and cancels the jobs of Spark while a call to Spark runs.
 
-An interrupted call to Spark would leave the Py4J connection in the middle of a message. So the call is left to return,
-with the error of a cancelled job, which is then taken for Ctrl-C. Streams end otherwise: see `following`.
+Interrupting a call to Spark would leave the Py4J connection in the middle of a message. So the call returns, with the
+error of a cancelled job, which then counts as Ctrl-C. Streams end in another way: see `following`.
 """
 
 import signal
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-EVERY_S: Final = 0.2  # a call may begin other jobs yet
+EVERY_S: Final = 0.2  # cancel again: a call may start more jobs
 
 
 class CtrlC:
-    """What Ctrl-C does while a job runs; a second one ends it as it would any process."""
+    """Handles Ctrl-C while a job runs. A second Ctrl-C always raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
-        """Go on."""
         self.is_asked = False
         self._context: SparkContext | None = None
         self._over = threading.Event()
 
     def install(self, spark: "SparkSession | None" = None) -> None:
-        """Take the signal, which a session takes as it is made; cancel the jobs of this one from now on.
+        """Handle the signal, and cancel the jobs of this session from now on.
 
-        KeyboardInterrupt where it came meanwhile.
+        A new session of Spark installs a handler of its own, so install this one again after. KeyboardInterrupt if
+        Ctrl-C was pressed before.
         """
         if spark is not None:
             self._context = spark.sparkContext
@@ -39,11 +39,11 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Cancel nothing any more."""
+        """Stop cancelling."""
         self._over.set()
 
     def __call__(self, _number: int, frame: FrameType | None) -> None:
-        """Take a Ctrl-C, in what the main thread is at."""
+        """Handle Ctrl-C; `frame` is where the main thread is."""
         is_first, self.is_asked = not self.is_asked, True
         if not is_first or not _is_in_spark(frame):
             raise KeyboardInterrupt
@@ -52,13 +52,13 @@ class CtrlC:
     def _cancel(self) -> None:
         while not self._over.is_set():
             if self._context is not None:
-                with suppress(Exception):  # who waits for the jobs says what is wrong
+                with suppress(Exception):  # the call that waits for the jobs reports errors
                     self._context.cancelAllJobs()
             self._over.wait(EVERY_S)
 
 
 def _is_in_spark(frame: FrameType | None) -> bool:
-    """Tell whether a call to Spark is under way."""
+    """Return whether a call to Spark is running."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] == "py4j":
             return True
@@ -67,16 +67,16 @@ def _is_in_spark(frame: FrameType | None) -> bool:
 
 
 def installed() -> CtrlC | None:
-    """Return the handler of Ctrl-C of the job that runs; None without one."""
+    """Return the installed handler; None if there is none."""
     found = signal.getsignal(signal.SIGINT)
     return found if isinstance(found, CtrlC) else None
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handle Ctrl-C while a job runs, and raise KeyboardInterrupt for an error of Spark's that comes from it.
+    """Handle Ctrl-C while a job runs, and turn the error of a cancelled Spark job into KeyboardInterrupt.
 
-    Where nobody is to hear it, as in the background of a shell, or nobody can, in another thread, this does nothing.
+    Does nothing if Ctrl-C is ignored, as in the background of a shell, or outside the main thread.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Staged files into a Delta table by delta-rs, in one commit.
+"""Writes staged files to a Delta table with delta-rs, in one commit.
 
 Rows are appended once for each batch number of a writer, or replace the rows that a predicate matches.
 """
@@ -25,17 +25,17 @@ def last_batch(place: Place, writer: str) -> int:
 
 
 def is_table(place: Place) -> bool:
-    """Return whether there is a table."""
+    """Return whether a place has a Delta table."""
     return DeltaTable.is_deltatable(place.uri)
 
 
 def is_parted(place: Place) -> bool:
-    """Return whether the rows of a table lie in folders by one of its columns."""
+    """Return whether a table is partitioned by a column."""
     return bool(DeltaTable(place.uri).metadata().partition_columns)
 
 
 def has_rows(place: Place, wanted: pc.Expression) -> bool:
-    """Return whether a table has a row that is wanted."""
+    """Return whether a table has a row that matches an expression."""
     if not is_table(place):
         return False
     found = DeltaTable(place.uri).to_pyarrow_dataset()
@@ -44,7 +44,7 @@ def has_rows(place: Place, wanted: pc.Expression) -> bool:
 
 
 def predicate(topic: str, clock: str, first_ms: int | None, end_ms: int | None) -> pc.Expression:
-    """Return what is true of the rows of a topic and range; a record without a time is in no range of times."""
+    """Return the condition for the rows of a topic and range. A record without a time is in no range of times."""
     column = "append_time" if clock == APPEND else "create_time"
     found = pc.field("topic") == topic
     if first_ms is not None:
@@ -55,7 +55,7 @@ def predicate(topic: str, clock: str, first_ms: int | None, end_ms: int | None) 
 
 
 def ends(place: Place, topic: str) -> dict[int, int]:
-    """Return the offset behind the last that a table has of each partition of a topic."""
+    """Return the offset after the last one that a table has of each partition of a topic."""
     return _ends(DeltaTable(place.uri).to_pyarrow_dataset(), topic) if is_table(place) else {}
 
 
@@ -68,7 +68,7 @@ def staged(place: Place, folder: str, landed: Sequence[Landed]) -> dataset.Datas
 
 
 def staged_ends(place: Place, folder: str, landed: Sequence[Landed], topic: str) -> dict[int, int]:
-    """Return the offset behind the last that staged rows have of each partition of a topic."""
+    """Return the offset after the last one that staged rows have of each partition of a topic."""
     return _ends(staged(place, folder, landed), topic)
 
 
@@ -86,13 +86,13 @@ def _ends(rows: dataset.Dataset, topic: str) -> dict[int, int]:
 def append_once(
     place: Place, folder: str, landed: Sequence[Landed], writer: str, batch: int, by: Sequence[str] = ()
 ) -> None:
-    """Append staged rows as a writer's batch of that number; a new table has folders by the columns of `by`."""
+    """Append staged rows as a writer's batch; a new table is partitioned by the columns of `by`."""
     write_deltalake(
         place.uri,
         staged(place, folder, landed).scanner().to_reader(),
         mode="append",
         partition_by=list(by) or None,
-        schema_mode="merge",  # a column may come later: it is null in what was there before
+        schema_mode="merge",  # a run may add a column: it is null in older rows
         commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
     )
 
@@ -100,7 +100,7 @@ def append_once(
 def replace(
     place: Place, folder: str, landed: Sequence[Landed], predicate: str, by: Sequence[str] = ()
 ) -> None:
-    """Have staged rows take the place of those that meet a predicate, which they meet too."""
+    """Replace the rows that match a predicate by staged rows, which must match it too."""
     rows, parted = staged(place, folder, landed).scanner().to_reader(), list(by) or None
     if is_table(place):
         write_deltalake(

@@ -3,6 +3,6 @@
 from typing import Final
 
 OK: Final = 0
-FAILED: Final = 1  # it did less than it was asked
+FAILED: Final = 1  # the job did not do all that was asked
 USAGE: Final = 2
 INTERRUPTED: Final = 130

@@ -1,7 +1,7 @@
-"""The line and the exit code of a job that failed.
+"""The message and the exit code of a job that failed.
 
-An error that the pipeline raises in a worker comes back from Spark as text with a traceback: the last of our errors in
-it is the one that a person can act on.
+An error that the pipeline raises in a worker comes back from Spark as text with a traceback. The last of our errors in
+that text is the one to report.
 """
 
 import re
@@ -11,14 +11,14 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, USAGE
 
 _OURS: Final = re.compile(r"tidelog\.pipeline\.errors\.(\w+): (.*)")
-# The last line of a traceback that came back from a worker.
+# The last line of a traceback from a worker.
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULTILINE)
-# What Java raised, in what Py4J says of it; the first line says where that was called from here.
+# The Java exception in the text of a Py4J error, after a line that names the call.
 _JAVA: Final = re.compile(r"^An error occurred while calling .+\n: (.+)$", re.MULTILINE)
 
 
 def described(error: BaseException) -> tuple[str, int] | None:
-    """Return the line and the exit code of an error; None for one that is our fault, and to be seen whole."""
+    """Return the message and the exit code of an error; None for a bug of ours, whose traceback must be shown."""
     if isinstance(error, PipelineError):
         return str(error), USAGE if isinstance(error, WrongOption) else FAILED
     module = type(error).__module__.partition(".")[0]
@@ -40,4 +40,4 @@ def described(error: BaseException) -> tuple[str, int] | None:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it failed without a word")
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it failed without a message")

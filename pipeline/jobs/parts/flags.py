@@ -1,6 +1,6 @@
-"""The flags that several jobs have, and what a job does with those that all have (`job`, `JobFlags`).
+"""The flags that several jobs share. `job` and `JobFlags` are the flags of all jobs and what follows from them.
 
-Neither Spark nor Arrow is loaded before a job runs, so that help comes at once and without them.
+Neither Spark nor Arrow is imported before a job runs, so that help is fast and does not need them.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ _JOB_OPTIONS: Final = (
         metavar="CLOCK",
         default="record",
         show_default=True,
-        help="record or append: the time that --from and --to are of.",
+        help="What --from and --to compare: record or append time.",
     ),
     click.option(
         "--bad",
         metavar="HOW",
         default="fail",
         show_default=True,
-        help="What damaged bytes are for: fail, skip or quarantine:FOLDER.",
+        help="What to do with damaged bytes: fail, skip or quarantine:FOLDER.",
     ),
     click.option(
         "--checkpoint",
         metavar="FOLDER",
         default="",
-        help="Where a stream keeps how far it is; default: in --out.",
+        help="Where a stream keeps its position; default: in --out.",
     ),
     click.option(
         "--conf",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A setting of Spark's, spark.master among them; may be repeated.",
+        help="A setting of Spark, such as spark.master; may be repeated.",
     ),
-    click.option("--dry-run", is_flag=True, help="Say what would be read, and make nothing."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON: one document, or one a row."),
+    click.option("--dry-run", is_flag=True, help="Print what would be read, and write nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON: one document, or one for each row."),
 )
 out_option = click.option(
-    "--out", metavar="PATH", default="", help="The folder that is written, or s3://BUCKET/PATH."
+    "--out", metavar="PATH", default="", help="The folder to write to, or s3://BUCKET/PATH."
 )
 # The flags of `Table`, in the order of the help.
 _TABLE_OPTIONS: Final = (
@@ -88,10 +88,10 @@ _TABLE_OPTIONS: Final = (
         "--decode",
         metavar="HOW",
         default="",
-        help="Add a column decoded, of values as string or json; null where they are none.",
+        help="Add a column decoded, with the values as string or json; null if a value is not valid.",
     ),
     click.option(
-        "--schema", metavar="DDL", default="", help="What the JSON has, as in 'id long, user string'."
+        "--schema", metavar="DDL", default="", help="The fields of the JSON, such as 'id long, user string'."
     ),
     click.option(
         "--by-date", is_flag=True, help="Put rows into folders date=YYYY-MM-DD, by the time of --clock."
@@ -99,24 +99,24 @@ _TABLE_OPTIONS: Final = (
 )
 group_option = click.option("--group", metavar="GROUP", default="", help="A consumer group.")
 available_now_option = click.option(
-    "--available-now", is_flag=True, help="Stop when all is read that was there at the start."
+    "--available-now", is_flag=True, help="Stop at what was the end of the log at the start."
 )
 commit_to_option = click.option(
-    "--group", metavar="GROUP", default="", help="Commit to this group what has been written."
+    "--group", metavar="GROUP", default="", help="Commit the offsets of written records to this group."
 )
 window_option = click.option(
     "--window",
     metavar="LENGTH",
     default="1m",
     show_default=True,
-    help="How long a window is: 10s, '2 hours'.",
+    help="The length of a window: 10s, '2 hours'.",
 )
-html_option = click.option("--html", metavar="FILE", default="", help="Write a page with charts, too.")
+html_option = click.option("--html", metavar="FILE", default="", help="Also write a page with charts.")
 
 
 @dataclasses.dataclass(frozen=True)
 class JobFlags:
-    """The flags that all jobs have, and what a job does with them. Times are fixed once, when the job begins."""
+    """The flags of all jobs, and what a job does with them. Relative times are resolved once, when the job starts."""
 
     source: str = ""
     topic: str = ""
@@ -128,27 +128,27 @@ class JobFlags:
     conf: Sequence[str] = ()
     dry_run: bool = False
     as_json: bool = False
-    given_times: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
+    given_times: tuple[tuple[str, str], ...] = ()  # as given: a stream resolves them as of its first start
     begun: float = dataclasses.field(default_factory=monotonic)
 
     def fixed(self, now_ms: int) -> JobFlags:
-        """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
+        """Return the flags with absolute times; WrongOption for an invalid time."""
         given = (("from_time", "--from", self.from_time), ("to_time", "--to", self.to_time))
         found_ms = {name: _time_ms(flag, text, now_ms) for name, flag, text in given if text}
         fixed = {name: times.show(at_ms, UTC) for name, at_ms in found_ms.items()}
         first, end = fixed.get("from_time", ""), fixed.get("to_time", "")
         if first and end and found_ms["from_time"] > found_ms["to_time"]:
-            raise WrongOption(f"--from: {self.from_time} ({first}) is after to, {self.to_time} ({end})")
+            raise WrongOption(f"--from: {self.from_time} ({first}) is after --to, {self.to_time} ({end})")
         given_times = tuple((flag.removeprefix("--"), text) for _, flag, text in given if text)
         return dataclasses.replace(self, from_time=first, to_time=end, given_times=given_times)
 
     def demand_no_times(self, why: str) -> None:
-        """Raise WrongOption where a range of times is given to a job that has no use for it, and say why."""
+        """Raise WrongOption if a range of times is given; the message says why the job takes none."""
         if self.from_time or self.to_time:
             raise WrongOption(f"--from, --to: {why}; leave them out")
 
     def options(self, **more: str) -> dict[str, str]:
-        """Return the options of the source; WrongOption where the source or the topic is not named."""
+        """Return the options of the source; WrongOption if the source or the topic is missing."""
         for flag, text in (("--source", self.source), ("--topic", self.topic)):
             if not text:
                 raise WrongOption(f"{flag} is missing; see --help")
@@ -163,13 +163,13 @@ class JobFlags:
         return {name: text for name, text in (given | more).items() if text}
 
     def chosen(self, **more: str) -> Options:
-        """Return the options of the source as values; WrongOption says what cannot be understood."""
+        """Return the parsed options of the source; WrongOption if one is not valid."""
         from tidelog.pipeline import options
 
         return options.parse(self.options(**more), now_ms())
 
     def folder(self, use: str) -> str:
-        """Return the data folder that the source names; WrongOption for any other source, which has no such use."""
+        """Return the data folder that the source names; WrongOption for any other source, which cannot be `use`."""
         from tidelog.pipeline.files import remote
 
         kind, _, where = self.source.partition(":")
@@ -181,7 +181,7 @@ class JobFlags:
         return where
 
     def print_scan(self, found: Scan) -> None:
-        """Print what would be read: all that a dry run does."""
+        """Print what would be read, for a dry run."""
         output.print_scan(found, as_json=self.as_json)
 
     def print_rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -189,7 +189,7 @@ class JobFlags:
         output.print_rows(columns, rows, as_json=self.as_json)
 
     def print_account(self, job: str, counts: Mapping[str, Any], **more: Any) -> None:
-        """Print what a job did, and how long it took."""
+        """Print what a job did, and how long that took."""
         account = {"job": job, **counts, "seconds": round(monotonic() - self.begun, 1), **more}
         output.print_account(account, as_json=self.as_json)
 
@@ -201,18 +201,18 @@ class JobFlags:
         spark = session(_settings(self.conf))
         if handler is not None:
             handler.install(spark)
-        # What fails is raised, and said once.
+        # Errors are raised: Spark need not log them too.
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return spark
 
     def read(self, spark: SparkSession, columns: str = "") -> DataFrame:
-        """Return the log as a table; of `columns`, "offset long, key binary", if they are named."""
+        """Return the log as a table, with `columns` such as "offset long, key binary", or all."""
         reader = spark.read.format("tidelog").options(**self.options())
         return (reader.schema(columns) if columns else reader).load()
 
     def stream(self, spark: SparkSession, **more: str) -> DataFrame:
-        """Return the log as a stream; `more` are options of a stream."""
+        """Return the log as a stream; `more` are further options."""
         return (
             spark.readStream.format("tidelog")
             .options(**self.options(**more, **dict(self.given_times)))
@@ -221,18 +221,18 @@ class JobFlags:
 
 
 def duration_ms(flag: str, text: str) -> int:
-    """Return the length of time that a flag means; WrongOption if it means none, or none at all."""
+    """Parse a length of time; WrongOption if it is not valid, or 0."""
     try:
         found_ms = times.duration_ms(text)
     except TimeError as error:
         raise WrongOption(f"{flag}: {error}") from None
     if not found_ms:
-        raise WrongOption(f"{flag}: {text} is nothing; name a length of time from 1ms on")
+        raise WrongOption(f"{flag}: {text} is no length of time; name at least 1ms")
     return found_ms
 
 
 def one_of(flag: str, text: str, known: Sequence[str]) -> str:
-    """Return what a flag says; WrongOption if it is none of what is known."""
+    """Return the value of a flag; WrongOption unless it is one of the known values."""
     if text not in known:
         raise WrongOption(f"{flag}: {text!r} is none of {', '.join(known)}")
     return text
@@ -240,7 +240,7 @@ def one_of(flag: str, text: str, known: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The flags of the table that a job writes."""
+    """The flags for the table that a job writes."""
 
     out: str = ""
     format_name: str = "parquet"
@@ -250,7 +250,7 @@ class Table:
 
 
 def _grouped(name: str, group: type, options: Sequence[Callable[[Job], Job]]) -> Callable[[Job], Job]:
-    """Return a decorator: a command gets these options, and its function their values as one argument."""
+    """Return a decorator that adds options to a command, and passes their values as one argument."""
     fields = [each.name for each in dataclasses.fields(group)]
 
     def decorate(function: Job) -> Job:
@@ -270,9 +270,9 @@ table_options = _grouped("table", Table, _TABLE_OPTIONS)
 
 
 def job(function: Job) -> Job:
-    """Decorate a job: its command has the flags of all jobs, and Ctrl-C ends it.
+    """Decorate the function of a job: it gets the flags of all jobs, and Ctrl-C ends it.
 
-    This is the innermost decorator, so that help shows the flags of the job itself first.
+    Must be the innermost decorator: help then shows the job's own flags first.
     """
 
     @_grouped("flags", JobFlags, _JOB_OPTIONS)
@@ -284,7 +284,7 @@ def job(function: Job) -> Job:
             with ctrl_c.handled():
                 return function(flags=fixed, **given)
         except KeyboardInterrupt:
-            Progress(name).say("ended by Ctrl-C, before it was done")
+            Progress(name).say("ended by Ctrl-C before it was done")
             raise
 
     return run
@@ -301,5 +301,5 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
     found = dict(word.partition("=")[::2] for word in words)
     for word in words:
         if "=" not in word or not word.startswith("spark."):
-            raise WrongOption(f"--conf: {word!r} is no setting of Spark's; write spark.NAME=VALUE")
+            raise WrongOption(f"--conf: {word!r} is no setting of Spark; write spark.NAME=VALUE")
     return found

@@ -1,6 +1,6 @@
-"""How a job follows a stream to a table: a line for each batch, and an end between two batches by Ctrl-C.
+"""Runs a stream into a table: prints a line for each batch, and ends between two batches on Ctrl-C.
 
-A batch that has begun is written, and noted in the checkpoint; the next one is declined before it writes anything.
+After Ctrl-C the running batch is written and noted in the checkpoint. The next one is declined before it writes.
 """
 
 import signal
@@ -25,17 +25,17 @@ Batch = Callable[["DataFrame", int], None]
 
 
 class _Declined(Exception):
-    """A batch is not begun, as the stream is to end: raised in the stream to end it, and seen by nobody else."""
+    """Raised instead of starting a batch, to end the stream. `follow` catches it."""
 
 
 class Written(Protocol):
     """A table that a stream writes."""
 
     def batch(self, frame: "DataFrame", number: int, stream: str, may_be_there: bool, /) -> None:
-        """Write a batch of a stream with this id; the first one of a run may have been written before."""
+        """Write a batch of the stream with this id. The first batch of a run may have been written before."""
 
     def age_s(self) -> float | None:
-        """Return how old the newest record of the last batch is; None if that is not known."""
+        """Return the age of the newest record of the last batch; None if unknown."""
 
 
 def write(
@@ -47,7 +47,7 @@ def write(
     checkpoint: str,
     is_available_now: bool,
 ) -> bool:
-    """Write a stream of a topic until Ctrl-C, or until all that is there is read; tell whether it ended by itself.
+    """Write a stream of a topic until Ctrl-C, or until the end of the log; return whether it ended by itself.
 
     PipelineError if another stream writes the topic to the table.
     """
@@ -72,14 +72,14 @@ def write(
 
 
 class Stop:
-    """Whether a stream is to end, and whether a batch was declined for that."""
+    """Whether Ctrl-C has asked a stream to end, and whether the stream has declined a batch."""
 
     def __init__(self) -> None:
         self.is_asked = False
         self.has_declined = False
 
     def guarded(self, batch: Batch) -> Batch:
-        """Return a function that does a batch, unless the stream is to end."""
+        """Return a function that writes a batch, or declines it after Ctrl-C."""
 
         def guarded(frame: "DataFrame", number: int) -> None:
             if self.is_asked:
@@ -91,7 +91,7 @@ class Stop:
 
     @contextmanager
     def by_ctrl_c(self) -> Iterator[None]:
-        """Note Ctrl-C instead of ending at once, as Spark would; a second one ends at once."""
+        """Note the first Ctrl-C instead of ending at once, as Spark would; a second one ends at once."""
 
         def note(*_: Any) -> None:
             if self.is_asked:
@@ -114,7 +114,7 @@ def follow(
     stop: Stop,
     age_s: Callable[[], float | None] = lambda: None,
 ) -> bool:
-    """Write a line for each batch until the stream ends or is to; tell whether it ended by itself."""
+    """Print a line for each batch until the stream has ended; return whether it ended by itself."""
     last, is_announced = -1, False
     try:
         while query.isActive:
@@ -122,26 +122,26 @@ def follow(
             last = _report(query, progress, last, age_s)
             if not stop.is_asked or not query.isActive:
                 continue
-            # Between batches nothing is under way; while one is, the next will be declined.
+            # No batch runs between triggers, so stop; while one runs, wait for the next to be declined.
             if not query.status["isTriggerActive"]:
                 query.stop()
                 stop.has_declined = True
             elif not is_announced:
-                progress.say("ends behind the batch that is under way; Ctrl-C once more ends at once")
+                progress.say("ends after the current batch; another Ctrl-C ends it at once")
                 is_announced = True
-        query.awaitTermination()  # raises what it ended by
+        query.awaitTermination()  # raises the error of the stream, if any
     except StreamingQueryException:
         if not stop.has_declined:
             raise
     last = _report(query, progress, last, age_s)
     if stop.has_declined:
-        behind = f"behind batch {last}" if last >= 0 else "before a batch was begun"
-        progress.say(f"stopped {behind}; the same command goes on from there")
+        where = f"after batch {last}" if last >= 0 else "before the first batch"
+        progress.say(f"stopped {where}; the same command continues from there")
     return not stop.has_declined
 
 
 def _report(query: "StreamingQuery", progress: Progress, last: int, age_s: Callable[[], float | None]) -> int:
-    """Write a line for each batch that was done since a number; return the last number."""
+    """Print a line for each batch after a number; return the last number."""
     for each in query.recentProgress:
         number, rows = int(each["batchId"]), int(each["numInputRows"])
         if number <= last or not rows:

@@ -1,11 +1,11 @@
-"""Rows into files of Parquet: written aside by tasks, then put in place together.
+"""Writes rows to Parquet files: tasks stage the files, then all are put in place together.
 
-A job that was killed, or is run again, replaces what it wrote before. With a column `by`, each file has one value of
-it: it lies in a folder `by=VALUE`, as in Hive, and leaves the column out.
+A job that was killed, or runs again, replaces what it wrote before. With a column `by`, each file has one value of that
+column: it lies in a folder `by=VALUE`, as in Hive, and leaves the column out.
 
-Tasks write through Arrow to any `Place`, and report what they wrote: only that is put in place, so a task that Spark
-runs twice leaves nothing double. Readers skip staged files: the folder begins with `_`, for readers of folders (Spark,
-Hive, pyarrow), and the files do not end in `.parquet`, for globs.
+Tasks write through Arrow to any `Place` and report their files. Only reported files are put in place, so a task that
+Spark runs twice leaves no duplicates. Readers skip staged files: the name of the folder starts with `_`, which Spark,
+Hive and pyarrow ignore, and the names of the files do not end in `.parquet`, so globs do not match them.
 """
 
 import json
@@ -28,30 +28,30 @@ from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.transforms.decoding import DECODED
 from tidelog.storage import pins
 
-# Rows of a row group: some MB, so that readers can leave out what they do not need.
+# Rows of a row group: some MB, so that readers can skip row groups.
 GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
 _FORMAT: Final = "tidelog-landing"
 _STAGED: Final = "_staged-"
 _ABANDONED_MS: Final = 24 * 3600 * 1000
-# Beside the files, once all of them are there: which they are.
+# The list of staged files, written after all of them.
 _LIST: Final = "landed.json"
 _PARTED: Final = re.compile(r"[A-Za-z]\w*=.*")
-# Where rows are that have no value.
+# The value in the folder name of rows with null.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-# The name of an empty file says how many rows are in a group that was just written: what progress counts.
+# An empty file for each row group that was written, with the number of its rows in the name: progress counts them.
 _DONE: Final = re.compile(r".*-(\d+)\.rows")
 
 
 class Landed(NamedTuple):
-    """A file that a task wrote."""
+    """A staged file."""
 
     name: str
     task: int
     rows: int
     bytes: int
     newest_ms: int | None  # the largest create time
-    undecoded: int = 0  # values of which column `decoded` has nothing
+    undecoded: int = 0  # values that could not be decoded
 
 
 class _Message(WriterCommitMessage):
@@ -60,7 +60,7 @@ class _Message(WriterCommitMessage):
 
 
 class _Landing(DataSource):
-    """This way to write, as a data source of Spark; rows keep their columns."""
+    """A data source of Spark that stages rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,7 +71,7 @@ class _Landing(DataSource):
 
 
 class _Writer(DataSourceArrowWriter):
-    """Writes a file a task, in workers; which of them count is noted behind the last."""
+    """Stages the files of tasks, in workers; the driver then writes the list of them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._place = Place(options["uri"], options["path"])
@@ -87,23 +87,23 @@ class _Writer(DataSourceArrowWriter):
         return _Message(_written(iterator, staged, name, context.partitionId(), self._by))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Note which files count."""
+        """Write the list of staged files."""
         landed = [each for message in messages if isinstance(message, _Message) for each in message.landed]
         self._place.write(f"{self._folder}/{_LIST}", [json.dumps(landed).encode()])
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what is there to `discard`."""
+        """Do nothing: `discard` removes the files."""
 
 
 def own_folder() -> str:
-    """Return the name of a folder for what this process stages; no other process has it."""
+    """Return the name of this process's staging folder; no other process uses it."""
     return f"{_STAGED}{pins.process_of(os.getpid())}"
 
 
 def clear_left(place: Place, now_ms: int) -> list[str]:
-    """Remove what processes have staged that were killed, and return their folders' names.
+    """Remove the staging folders of processes that have ended, and return their names.
 
-    Of a process on another machine nobody knows: what it staged goes when it has not changed for a day.
+    It is unknown whether a process on another machine has ended, so its folder goes after a day without a change.
     """
     found = place.files.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
     left = [
@@ -122,14 +122,14 @@ def clear_left(place: Place, now_ms: int) -> list[str]:
 
 
 def _unchanged_ms(place: Place, folder: fs.FileInfo, now_ms: int) -> int:
-    """Return for how long nothing in a folder has changed; 0 where nothing tells, as in an object store."""
+    """Return for how long nothing in a folder has changed; 0 if unknown, as in an object store."""
     inside = place.files.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
     changed_ns = [each.mtime_ns for each in (folder, *inside) if each.mtime_ns is not None]
     return now_ms - max(changed_ns, default=now_ms * 1_000_000) // 1_000_000
 
 
 def stage(frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()) -> list[Landed]:
-    """Write the rows to a folder in a place: a file for each task that has any, and for each value of a column `by`."""
+    """Write the rows to a folder in a place: a file for each task with rows, and for each value of a column `by`."""
     place.files.create_dir(place.under(folder), recursive=True)
     frame.sparkSession.dataSource.register(_Landing)
     options = {"uri": place.uri, "path": place.path, "folder": folder, "by": "".join(by)}
@@ -142,7 +142,7 @@ def stage(frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()) -
 def staged(
     frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()
 ) -> Iterator[tuple[str, list[Landed]]]:
-    """Yield a folder of rows and its files; it is removed at the end, and so is what a killed attempt left in it."""
+    """Stage the rows in a folder, and yield it with its files; remove it before and after."""
     discard(place, folder)
     try:
         yield folder, stage(frame, place, folder, by)
@@ -151,13 +151,13 @@ def staged(
 
 
 def rows_staged(place: Place, folder: str) -> int:
-    """Return how many rows are written so far, those of tasks that failed too."""
+    """Return how many rows are staged so far, including those of failed tasks."""
     found = map(_DONE.fullmatch, Place(place.uri, place.under(folder)).names(""))
     return sum(int(each[1]) for each in found if each is not None)
 
 
 class _File:
-    """A file that a task is at."""
+    """A file that a task is writing."""
 
     def __init__(self, place: Place, name: str, schema: pa.Schema) -> None:
         folder = name.rpartition("/")[0]
@@ -181,14 +181,14 @@ class _File:
             self._newest_ms = max(known, default=None)
 
     def landed(self, task: int) -> Landed:
-        """Return what was written; nothing is added any more."""
+        """Close the file and return its description."""
         self._writer.close()
         size = self._place.files.get_file_info(self._place.under(self._name)).size
         return Landed(self._name, task, self._rows, size, self._newest_ms, self._undecoded)
 
 
 def _written(batches: Iterator[pa.RecordBatch], staged: Place, name: str, task: int, by: str) -> list[Landed]:
-    """Write the files of a task, and return them."""
+    """Write the files of a task."""
     found: dict[str, _File] = {}
     rows = 0
     for group in _groups(batches):
@@ -202,7 +202,7 @@ def _written(batches: Iterator[pa.RecordBatch], staged: Place, name: str, task: 
 
 
 def _parts(group: pa.Table, by: str) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each value of a column, and the folder that they belong into."""
+    """Yield the rows of each value of a column, with their folder."""
     if not by:
         yield "", group
         return
@@ -213,7 +213,7 @@ def _parts(group: pa.Table, by: str) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield rows in groups of a size that is good to read."""
+    """Yield the rows in row groups."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
@@ -230,7 +230,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def files_of(place: Place, prefix: str) -> set[str]:
-    """Return the files of a table whose names begin with a prefix: as paths in the table, of folders by value too."""
+    """Return the files of a table whose names start with a prefix, as relative paths, including folders `by=VALUE`."""
     folders = [
         each.base_name
         for each in place.files.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
@@ -246,10 +246,10 @@ def files_of(place: Place, prefix: str) -> set[str]:
 def put(
     place: Place, folder: str, landed: Sequence[Landed], prefix: str, *, is_new: bool = False
 ) -> list[str]:
-    """Put staged files in place under names that begin with a prefix; others with that prefix go.
+    """Put staged files in place under names that start with a prefix; remove the old files with that prefix.
 
-    The new come first, under unused numbers: a run that is stopped in between leaves rows twice until it is run again,
-    and loses none. If the prefix `is_new`, there are no others to look for.
+    New files come first, under unused numbers. A run that is stopped in between leaves rows twice until it runs again,
+    but never loses any. If `is_new`, there are no old files.
     """
     named = re.compile(rf"(?:[^/]+/)?{re.escape(prefix)}-(\d+)\.parquet")
     there = () if is_new else map(named.fullmatch, files_of(place, prefix))
@@ -269,6 +269,6 @@ def put(
 
 
 def discard(place: Place, folder: str) -> None:
-    """Remove what is staged, if there is something."""
+    """Remove a staging folder, if it exists."""
     if place.files.get_file_info(place.under(folder)).type.name == "Directory":
         place.files.delete_dir(place.under(folder))

@@ -1,4 +1,4 @@
-"""The standard output of a job: rows as a table or as JSON lines, and its account. Nothing else is written there."""
+"""The standard output of a job: its rows, as a table or JSON lines, and its account. Nothing else is printed there."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Row], *, as_json: bool) -> None:
-    """Print rows: as JSON a line each, else aligned under their names."""
+    """Print rows: as JSON lines, or as an aligned table."""
     if as_json:
         for row in rows:
             print(json.dumps({name: row[name] for name in columns}, ensure_ascii=False))
@@ -23,7 +23,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Row], *, as_json: bool) ->
 
 
 def print_account(account: Row, *, as_json: bool) -> None:
-    """Print what was done: as one JSON document, or in a line."""
+    """Print what a job did: as one JSON document, or in one line."""
     if as_json:
         print(json.dumps(account, ensure_ascii=False))
         return
@@ -36,7 +36,7 @@ def print_scan(found: "Scan", *, as_json: bool) -> None:
 
 
 def print_scans(found: Sequence[tuple[str, "Scan"]], *, as_json: bool) -> None:
-    """Print what would be read of a source, and of what it is compared with, each by its name; one JSON document."""
+    """Print what would be read of a source and of the tiers that it is compared with, by name."""
     (_, first), *others = found
     if not others:
         print_scan(first, as_json=as_json)

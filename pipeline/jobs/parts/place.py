@@ -1,4 +1,4 @@
-"""Where jobs write: a folder of this machine, or a prefix of an object store, as Arrow's file systems have it."""
+"""A place where jobs write: a local folder, or a prefix in an object store, through Arrow's file systems."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,32 +14,32 @@ from tidelog.storage import files
 
 
 class Place(NamedTuple):
-    """A folder: the text that names it, and its path in Arrow's file system. It can be sent to executors."""
+    """A folder: the text that names it, and its path in Arrow's file system. Executors can receive it."""
 
     uri: str
     path: str
 
     @property
     def files(self) -> fs.FileSystem:
-        """Return the file system that it is in."""
+        """The file system."""
         return fs.FileSystem.from_uri(self.uri)[0] if "://" in self.uri else fs.LocalFileSystem()
 
     @property
     def shown(self) -> str:
-        """Return the text that names it, without what may be secret in it."""
+        """The text that names it, without credentials."""
         return remote.shown(self.uri)
 
     def under(self, name: str) -> str:
-        """Return the path of what is in it."""
+        """Return the path of a name in it."""
         return f"{self.path}/{name}"
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of this machine."""
+        """Whether it is a local folder."""
         return isinstance(self.files, fs.LocalFileSystem)
 
     def write(self, name: str, chunks: Iterable[Any]) -> tuple[int, int]:
-        """Write a file, which gets its name once it is whole and on disk; return its size and its CRC-32C."""
+        """Write a file, which gets its name once it is complete and on disk; return its size and CRC-32C."""
         path, there = self.under(name), self.files
         aside, size, crc = f"{path}.tmp", 0, 0
         try:
@@ -59,20 +59,20 @@ class Place(NamedTuple):
         return size, crc
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of the files in it that begin so."""
+        """Return the names of its files that start with a prefix."""
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted(each.base_name for each in found if each.is_file and each.base_name.startswith(prefix))
 
 
 def place(flag: str, text: str) -> Place:
-    """Return the place that a flag names; WrongOption if it names none."""
+    """Parse the value of a flag as a place; WrongOption."""
     if not text:
-        raise WrongOption(f"{flag} is missing; name the folder that is to be written")
+        raise WrongOption(f"{flag} is missing; name the folder to write to")
     if "://" not in text:
         return Place(text, fs.LocalFileSystem().normalize_path(str(Path(text).absolute())))
     try:
         return Place(text, fs.FileSystem.from_uri(text)[1].rstrip("/"))
     except (OSError, ValueError) as error:
         shown = remote.shown(text)
-        said = str(error).replace(text, shown).splitlines()[0]
-        raise WrongOption(f"{flag}: {shown!r} names no place: {said}") from None
+        reason = str(error).replace(text, shown).splitlines()[0]
+        raise WrongOption(f"{flag}: {shown!r} names no place: {reason}") from None

@@ -1,4 +1,4 @@
-"""Progress of a job on standard error: rows, rows a second, what is left or how far behind, and an ETA."""
+"""Progress of a job on standard error: rows, rows a second, what is left or how far behind it is, and an ETA."""
 
 import json
 import sys
@@ -17,12 +17,11 @@ class Progress:
     """The lines of one job."""
 
     def __init__(self, job: str, out: TextIO | None = None) -> None:
-        """Write to standard error, or elsewhere."""
         self._job = job
         self._out = out
 
     def say(self, text: str) -> None:
-        """Write a line."""
+        """Print a line."""
         print(f"{self._job}: {text}", file=self._out or sys.stderr, flush=True)
 
     def batch(
@@ -33,7 +32,7 @@ class Progress:
         behind_s: float | None = None,
         name: str = "",
     ) -> None:
-        """Say what a stream has done in so many seconds, and how far behind it is: records, and seconds of the log."""
+        """Print how many rows a stream has read in some seconds, and how far behind it is, in records and seconds."""
         rate = rows / seconds if seconds > 0 else 0.0
         parts = _done(rows, rate)
         behind = [f"{left:,} records"] if left is not None else []
@@ -48,13 +47,10 @@ class Progress:
     def watching(
         self, count: Callable[[], int], total: int | None, every_s: float = EVERY_S
     ) -> Iterator[None]:
-        """Say every few seconds how many rows are done, of so many at most; and once more at the end.
-
-        What reads a range once is not behind anything: it says what is left, and how long that takes.
-        """
+        """Print every few seconds how many rows are done, how many are left of `total`, and an ETA; and at the end."""
         begun, ended = monotonic(), threading.Event()
 
-        def tell(is_over: bool) -> None:
+        def report(is_over: bool) -> None:
             rows, seconds = count(), monotonic() - begun
             rate = rows / seconds if seconds > 0 else 0.0
             parts = _done(rows, rate)
@@ -66,7 +62,7 @@ class Progress:
 
         def go_on() -> None:
             while not ended.wait(every_s):
-                tell(False)
+                report(False)
 
         thread = threading.Thread(target=go_on, name="progress", daemon=True)
         thread.start()
@@ -75,7 +71,7 @@ class Progress:
         finally:
             ended.set()
             thread.join()
-        tell(True)
+        report(True)
 
 
 def _done(rows: int, rate: float) -> list[str]:
@@ -83,7 +79,7 @@ def _done(rows: int, rate: float) -> list[str]:
 
 
 def _shown(seconds: float) -> str:
-    """Return a duration in its two largest units, at most; short ones with a tenth of a second."""
+    """Return a duration as text, below a minute with a tenth of a second."""
     return f"{seconds:.1f} s" if seconds < 60 else show_duration(round(seconds) * 1000)
 
 
@@ -92,9 +88,9 @@ def _eta(left: int, rate: float) -> str:
 
 
 def records_left(source: Mapping[str, Any]) -> int | None:
-    """Return how many records the source of a stream has that are not read yet, by what Spark reports; None if unknown.
+    """Return how many offsets the source of a stream has not read yet, by Spark's report of it; None if unknown.
 
-    Offsets are as `stream` has them: `{"partitions": {"0": 17}}`. Offsets that no record has are counted, too.
+    The report has offsets in the format of `pipeline.stream`: `{"partitions": {"0": 17}}`.
     """
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
@@ -103,7 +99,7 @@ def records_left(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(reported: Any) -> dict[str, int] | None:
-    """Return offsets by partition, if that is what Spark reports: it has text for unknown ones."""
+    """Parse offsets by partition; None if Spark reports other text, as for unknown offsets."""
     try:
         found: dict[str, int] = json.loads(reported)["partitions"]
     except (TypeError, ValueError, KeyError):

@@ -1,6 +1,6 @@
-"""A report as one HTML page: charts and a table, and nothing that is loaded from elsewhere.
+"""A report as one self-contained HTML page, with charts and a table.
 
-Columns whose names end in `_ms` and `_s` are durations. Text from a log is escaped.
+Columns whose names end in `_ms` or `_s` are durations. Text from a log is escaped.
 """
 
 import os
@@ -24,15 +24,15 @@ _MS_IN: Final = {"_ms": 1, "_s": 1000}
 
 
 def demand_place(path: str) -> None:
-    """WrongOption where no page can be written: that is known before the work, not behind it. No path is fine."""
+    """Raise WrongOption if the page cannot be written, so that a job fails before its work. The path may be empty."""
     if path and (Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK)):
-        raise WrongOption(f"--html: no file {path} can be written; name one in a folder that is there")
+        raise WrongOption(f"--html: no file {path} can be written; name one in an existing folder")
 
 
 def write(
     path: str, title: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], drawn: Iterable[Chart]
 ) -> None:
-    """Write a page to a file; OSError where that cannot be written."""
+    """Write a page to a file; OSError."""
     parts = [
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
@@ -52,7 +52,7 @@ def _unit(name: str) -> str:
 
 
 def _head(name: str) -> str:
-    """Return the name of a column: its durations have units of their own."""
+    """Return the heading of a column. Durations carry their units, so the column's name need not."""
     unit = _unit(name)
     return f"{name.removesuffix(unit)} (time)" if unit else name
 

@@ -1,6 +1,6 @@
-"""What a scan would read: segments kept and pruned, bytes, tasks, and an upper bound of records.
+"""The size of a scan: segments kept and pruned, bytes, tasks, and an upper bound of records.
 
-It plans as a read does, and makes nothing. Dry runs print it, and progress is measured by it.
+It plans as a read does, and creates nothing. Dry runs print it, and progress uses its bound of records.
 """
 
 from collections.abc import Sequence
@@ -15,31 +15,31 @@ from tidelog.pipeline.tasks import packed
 
 
 class Scan(NamedTuple):
-    """How much a scan reads; None where the source cannot tell before it reads."""
+    """The size of a scan; None for what is unknown before the read."""
 
     segments: int | None
     pruned: int | None
     bytes: int | None
     tasks: int
     records_at_most: int | None
-    undated_at_most: int | None = None  # records left out, as only bounds of their append times are known
+    undated_at_most: int | None = None  # records left out because their append time is only a bound
 
     @property
     def words(self) -> str:
-        """Say it in a line."""
+        """The scan as a line of text."""
         counts = {
             "segments kept": self.segments,
             "pruned": self.pruned,
             "bytes": self.bytes,
             "tasks": self.tasks,
             "records at most": self.records_at_most,
-            "left out at most, of which no append time is known": self.undated_at_most or None,
+            "left out at most, as their append time is unknown": self.undated_at_most or None,
         }
         return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count is not None)
 
 
 def scan(chosen: Options) -> Scan:
-    """Return how much a scan would read; PipelineError as the read itself."""
+    """Return the size of a scan; PipelineError like the read itself."""
     if chosen.kind != "segments":
         return Scan(None, None, None, _tasks(chosen, from_broker.plan(chosen, now_ms())), None)
     pieces, segment_count = from_segments.look(chosen, now_ms())
@@ -59,7 +59,7 @@ def _tasks(chosen: Options, pieces: Sequence[Any]) -> int:
 
 
 def _undated_at_most(pieces: list[Piece]) -> int:
-    """Return how many offsets are left out, as nobody knows whether they are of a range of append times."""
+    """Return how many offsets are left out because they may or may not be in a range of append times."""
     found = {
         (piece.partition, each.start): (piece.window, each) for piece in pieces for each in piece.undated
     }
@@ -67,6 +67,6 @@ def _undated_at_most(pieces: list[Piece]) -> int:
 
 
 def _records_at_most(pieces: list[Piece]) -> int:
-    """Return how many offsets lie between the first and the last that are wanted, of all partitions."""
+    """Return how many offsets lie between the first and the last requested one, over all partitions."""
     windows = {piece.partition: piece.window for piece in pieces}
     return sum(window.end - window.start for window in windows.values())

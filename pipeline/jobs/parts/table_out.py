@@ -1,7 +1,6 @@
-"""A table that jobs write: the form that flags give it, the form that it has, and the stream that writes it.
+"""The table that a job writes: the form that flags ask for, the form that it has, and the stream that writes it.
 
-A note in the table says which stream writes a topic to it: rows of the same topic by another stream would be there
-twice.
+A note in the table names the stream that writes a topic to it, because another stream would write the same rows again.
 """
 
 import json
@@ -24,30 +23,30 @@ if TYPE_CHECKING:
 
 PARQUET, DELTA = FORMATS = ("parquet", "delta")
 _STRING, _JSON = _DECODES = ("string", "json")
-# Readers of a table skip what begins with an underscore.
+# Readers of a table skip names that start with an underscore.
 _NOTES: Final = "_ingest"
 
 
 class Form(NamedTuple):
-    """What a table is like."""
+    """The form of a table."""
 
     format_name: str = PARQUET
-    decode: str = ""  # what values are decoded as; nothing for not at all
+    decode: str = ""  # the format of values; empty for no decoding
     schema: str = ""  # of JSON
-    time: str = ""  # the column by whose date rows are put into folders; nothing for no folders
+    time: str = ""  # the column whose date is the partition of a row; empty for no partitions
 
     @property
     def by(self) -> list[str]:
-        """The columns by whose values rows lie in folders."""
+        """The columns that partition the table."""
         return [DATE] if self.time else []
 
     def demand_append_time(self, chosen: Options) -> None:
-        """WrongOption if rows lie by append time, and the source does not tell it."""
+        """Raise WrongOption if the table is partitioned by append time, and the source has none."""
         if self.time == "append_time" and chosen.kind == "broker":
             from_broker.demand_append_time(chosen)
 
     def shaped(self, records: "DataFrame") -> "DataFrame":
-        """Return records with the columns that the table has in addition; WrongOption for a schema that is none."""
+        """Return records with the additional columns of the table; WrongOption for an invalid schema."""
         from tidelog.pipeline.transforms import decoding
 
         if self.decode == _STRING:
@@ -66,52 +65,50 @@ def _struct(schema: str) -> "StructType":
     except ParseException:
         found = None
     if not isinstance(found, StructType):
-        raise WrongOption(f"--schema: {schema!r} is none; write 'id long, user string'")
+        raise WrongOption(f"--schema: {schema!r} is no schema; write 'id long, user string'")
     return found
 
 
 def form(flags: Table, clock: str) -> Form:
-    """Return the form that flags mean; WrongOption for what is none."""
+    """Return the form that flags ask for; WrongOption."""
     one_of("--format", flags.format_name, FORMATS)
     decode, schema = flags.decode, flags.schema
     if decode:
         one_of("--decode", decode, _DECODES)
     if decode == _JSON and not schema.strip():
         raise WrongOption(
-            "--schema is missing; write what the JSON has, as in --schema 'id long, user string'"
+            "--schema is missing; name the fields of the JSON, such as --schema 'id long, user string'"
         )
     if schema and decode != _JSON:
-        raise WrongOption("--schema is of JSON; write --decode json, too")
+        raise WrongOption("--schema is only for JSON; write --decode json too")
     time = "append_time" if clock == APPEND else "create_time"
     return Form(flags.format_name, decode, schema, time if flags.by_date else "")
 
 
 def demand_checkpoint(out: str, checkpoint: str) -> None:
-    """WrongOption if a stream to an object store has no checkpoint of its own."""
+    """Raise WrongOption if a stream to an object store has no checkpoint folder."""
     if remote.is_remote(out) and not checkpoint:
         raise WrongOption(
-            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
+            "--checkpoint is missing; name a folder: Spark cannot keep its checkpoint in the object store"
         )
 
 
 def demand_form(place: Place, wanted: Form) -> None:
-    """Raise PipelineError where the place has a table of another form."""
+    """Raise PipelineError if the place has a table of another form."""
     is_delta = delta.is_table(place)
     if wanted.format_name == PARQUET and is_delta:
-        raise PipelineError(f"{place.uri} is a table of Delta; write --format delta, or name another --out")
+        raise PipelineError(f"{place.uri} is a Delta table; write --format delta, or name another --out")
     if is_delta:
         parted: set[bool] = {delta.is_parted(place)}
     else:
         parted = {"/" in name for name in landing.files_of(place, "")}
         if wanted.format_name == DELTA and parted:
-            raise PipelineError(
-                f"{place.uri} has files of Parquet, and is no table of Delta; name another --out"
-            )
+            raise PipelineError(f"{place.uri} has Parquet files, and is no Delta table; name another --out")
     if parted - {bool(wanted.by)}:
         raise PipelineError(
-            f"{place.uri} has rows in folders by date; write --by-date, too, or name another --out"
+            f"{place.uri} has folders by date; write --by-date too, or name another --out"
             if not wanted.by
-            else f"{place.uri} has rows that are in no folders by date; leave out --by-date, or name another --out"
+            else f"{place.uri} has no folders by date; leave out --by-date, or name another --out"
         )
 
 
@@ -121,14 +118,14 @@ def is_claimed(place: Place, topic: str) -> bool:
 
 
 def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
-    """Note that a stream writes a topic to a table; PipelineError where another one does."""
+    """Note that a stream writes a topic to a table; PipelineError if another one does."""
     if is_claimed(place, topic):
         with place.files.open_input_stream(place.under(_note_of(topic))) as note:
             noted = json.loads(note.read())
         if noted["stream"] != stream:
             raise PipelineError(
                 f"{place.uri} has records of topic {topic} already, by the checkpoint {noted['checkpoint']}; with "
-                f"the checkpoint {checkpoint} they would be there twice: go on with the former (--checkpoint), or "
+                f"the checkpoint {checkpoint} they would be there twice: continue with the old one (--checkpoint), or "
                 "name another --out"
             )
         return

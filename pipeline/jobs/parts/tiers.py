@@ -1,7 +1,7 @@
-"""Tiers: places that have, or should have, the same records: a log, a copy of it, a table that was written from it.
+"""Tiers: places that should have the same records, such as a log, a copy of it, or a table that was written from it.
 
-A tier is named `KIND:WHERE`. Tables of Parquet and Delta are read through Arrow, a task for each file, so from any
-`Place`; files whose names begin with `_` or `.` are not part of a table.
+A tier is named `KIND:WHERE`. Parquet and Delta tables are read through Arrow from any `Place`, with a task for each
+file. Files whose names start with `_` or `.` are not part of a table.
 """
 
 import dataclasses
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 LOGS: Final = ("segments", "broker")
 FLAG: Final = "--against"
-# Without these nobody can tell which record a row is; others that are missing are null.
+# These columns identify the record of a row. Other columns may be missing: they are null then.
 _NEEDED: Final = ("topic", "partition", "offset", "create_time")
 _FORMAT: Final = "tidelog-table-files"
 _HIDDEN: Final = re.compile(r"/[_.]")
 
 
 class Tier(NamedTuple):
-    """A place by its kind, and the flags of a job that reads it."""
+    """A place, its kind, and the flags that a job reads it with."""
 
     kind: str
     where: str
@@ -48,18 +48,18 @@ class Tier(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in a report, without secrets."""
+        """The name in a report, without credentials."""
         return f"{self.kind}:{remote.shown(self.where)}"
 
     def scan(self) -> Scan:
-        """Return how much is read of it; PipelineError if it is not there."""
+        """Return the size of a scan of it; PipelineError if it does not exist."""
         if self.kind in LOGS:
             return scan(self.flags.chosen())
         found = table_files(place(FLAG, self.where), self.kind)
         return Scan(None, None, sum(each.size for each in found), len(found), None)
 
     def read(self, spark: "SparkSession", columns: str) -> "DataFrame":
-        """Return columns of its records of the topic and the range of times; a bound of a log is no append time."""
+        """Return its records of the topic and range. An append time that is only a bound becomes null."""
         if self.kind in LOGS:
             return without_bounds(self.flags.read(spark, f"{columns}, {IS_BOUND} boolean"))
         chosen, table = self.flags.chosen(), place(FLAG, self.where)
@@ -76,17 +76,17 @@ def source(flags: JobFlags) -> Tier:
 
 
 def named(flags: JobFlags, words: Sequence[str]) -> list[Tier]:
-    """Return the tiers that the words of a flag name; WrongOption for one that names none, or one twice."""
+    """Parse the values of `--against`; WrongOption for an invalid one, or one that is named twice."""
     found: list[Tier] = []
     for number, word in enumerate(words, 1):
         kind, _, where = word.partition(":")
         if kind not in LOGS + FORMATS or not where:
             raise WrongOption(
-                f"{FLAG}: {word!r} is none; write segments:FOLDER, broker:HOST:PORT, parquet:PATH or delta:PATH"
+                f"{FLAG}: {word!r} is not valid; write segments:FOLDER, broker:HOST:PORT, parquet:PATH or delta:PATH"
             )
         tier = Tier(kind, where, flags)
         if kind in LOGS:
-            # Files of the same name are damaged in two places: each has a quarantine of its own.
+            # Files in two places may have the same names, so each place gets its own quarantine.
             bad = f"{flags.bad}/against-{number}" if flags.bad.startswith(QUARANTINE) else flags.bad
             tier = tier._replace(flags=dataclasses.replace(flags, source=word, bad=bad))
         if tier.name in (each.name for each in (source(flags), *found)):
@@ -101,13 +101,13 @@ def table_files(table: Place, kind: str) -> list[fs.FileInfo]:
     found: list[fs.FileInfo]
     if kind == DELTA:
         if not is_delta:
-            raise PipelineError(f"{table.shown}: no table of Delta is in it; name the folder of one")
-        # It refuses tables of which rows are deleted by what lies beside the files.
+            raise PipelineError(f"{table.shown}: it is no Delta table; name the folder of one")
+        # This refuses tables with deletion vectors.
         parts = DeltaTable(table.uri).to_pyarrow_dataset().get_fragments()
         found = table.files.get_file_info([table.under(each.path) for each in parts])
         return found
     if is_delta:
-        raise PipelineError(f"{table.shown}: it is a table of Delta; write {DELTA}:PATH")
+        raise PipelineError(f"{table.shown}: it is a Delta table; write {DELTA}:PATH")
     found = table.files.get_file_info(fs.FileSelector(table.path, allow_not_found=True, recursive=True))
     kept = [
         each
@@ -115,14 +115,12 @@ def table_files(table: Place, kind: str) -> list[fs.FileInfo]:
         if each.is_file and each.path.endswith(".parquet") and not _HIDDEN.search(each.path, len(table.path))
     ]
     if not kept:
-        raise PipelineError(
-            f"{table.shown}: no file of Parquet is in it; name a folder that a job has written"
-        )
+        raise PipelineError(f"{table.shown}: no Parquet file is in it; name a folder that a job has written")
     return sorted(kept, key=lambda each: each.path)
 
 
 class _Tables(DataSource):
-    """Tables as a source of Spark's."""
+    """A data source of Spark that reads the files of a table."""
 
     @classmethod
     def name(cls) -> str:
@@ -148,7 +146,7 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return a task for each file."""
-        # A table of Delta that was begun may have none: Spark then makes a task of its own.
+        # A new Delta table may have no file. Spark would make a task of its own, so make one that reads nothing.
         return [_File(each.path) for each in table_files(self._place, self._kind)] or [_File("")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,11 +159,11 @@ class _Reader(DataSourceReader):
             missing = sorted(set(_NEEDED) - set(opened.schema.names))
             if missing:
                 raise PipelineError(
-                    f"{partition.path}: it has no column {missing[0]}; rows are told by {', '.join(_NEEDED)}"
+                    f"{partition.path}: it has no column {missing[0]}; rows are identified by {', '.join(_NEEDED)}"
                 )
             yield from opened.replace_schema(tables.RECORDS).to_batches(
                 columns=self._names, filter=delta.predicate(*json.loads(self._wanted))
             )
         except (pa.ArrowException, OSError) as error:
-            said = next(iter(str(error).splitlines()), "")
-            raise PipelineError(f"{partition.path}: it cannot be read as Parquet: {said}") from error
+            reason = next(iter(str(error).splitlines()), "")
+            raise PipelineError(f"{partition.path}: it cannot be read as Parquet: {reason}") from error
