@@ -191,7 +191,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
     assert made.returncode == 0
     own = tidelog(shared_broker, "delete-records", "__consumer_offsets", "--all", "--yes")
     assert own.returncode == 1
-    assert own.stderr.startswith("tidelog: topic __consumer_offsets is the broker's own")
+    assert own.stderr.startswith("tidelog: topic __consumer_offsets belongs to the broker")
     asked = tidelog(shared_broker, "topics", "delete", "__consumer_offsets")
     assert (asked.returncode, "all consumer groups and their committed offsets?" in asked.stderr) == (
         1,
@@ -246,8 +246,8 @@ def test_sizes_on_disk_are_shown(new_broker: Callable[..., Broker], topic: str) 
     ]
     assert 0 < folder.pop("usable_bytes") <= folder.pop("total_bytes")
     assert folder == {"kind": "log_dir", "broker": 1, "log_dir": str(broker.data_dir), "bytes": size}
-    said = ok(tidelog(broker, "log-dirs", "--topic", topic)).splitlines()[-1]
-    assert said.startswith(f"broker 1, {broker.data_dir}: {size} bytes in 2 partitions; of ")
+    shown = ok(tidelog(broker, "log-dirs", "--topic", topic)).splitlines()[-1]
+    assert shown.startswith(f"broker 1, {broker.data_dir}: {size} bytes in 2 partitions; ")
 
 
 # -- kafka-python, confluent-kafka ------------------------------------------------------------------------------------

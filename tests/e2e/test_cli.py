@@ -253,7 +253,7 @@ def test_of_a_topic_without_times_all_but_those_is_told(shared_broker: Running, 
     ):
         refused = tidelog(shared_broker, verb, topic, *more)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-        assert refused.stderr.startswith(f"tidelog: topic {topic} has no times: ")
+        assert refused.stderr.startswith(f"tidelog: topic {topic} has no timestamps: ")
     ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "lookup.clock=append"))
     (part,) = rows(tidelog(shared_broker, "offsets", topic, "--at", "-1h", "--json"))
     assert part["offset"] == 0

@@ -145,7 +145,7 @@ def test_of_a_topic_without_times_the_lag_is_known_in_records_alone(
     assert line.split() == [bare, "0", "1", str(EACH), str(EACH - 1), "-", "-", "record", "-"]
     refused = reset(shared_broker, sent, "--topic", sent, "--topic", bare, "--to-time", "-1h", "--yes")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith(f"tidelog: topic {bare} has no times: ")
+    assert refused.stderr.startswith(f"tidelog: topic {bare} has no timestamps: ")
     assert committed(shared_broker, sent) == [3, EACH, 1]
 
 
@@ -276,7 +276,7 @@ def test_a_reset_by_time_goes_by_append_time_where_the_topic_does(shared_broker:
 
 def test_an_offset_that_is_not_there_is_said_to_be_another(shared_broker: Running, sent: str) -> None:
     done = reset(shared_broker, sent, "--topic", f"{sent}:1", "--to-offset", "99", "--yes", "--json")
-    assert done.stderr == f"tidelog: {sent}-1: offset 99 is not in 0 to 10: 10 instead\n"
+    assert done.stderr == f"tidelog: {sent}-1: offset 99 is not in 0 to 10; using 10\n"
     assert committed(shared_broker, sent) == [3, EACH]
 
 
