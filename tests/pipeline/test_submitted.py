@@ -8,7 +8,7 @@ class _Conf:
         return [("spark.master", "spark://somewhere:7077")]
 
 
-def test_what_spark_submit_wgiven_times_is_asked_of_its_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_spark_submit_are_read_from_its_java(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidelog.pipeline import session
 
     connected: list[bool] = []
