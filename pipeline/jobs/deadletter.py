@@ -114,7 +114,7 @@ def batches(data: Readable) -> Iterator[Batch]:
         yield Batch(at, size, header.base_offset, records, state)
         at += size
     if at < len(view):
-        yield Batch(at, len(view) - at, None, [], "no batch can be told")
+        yield Batch(at, len(view) - at, None, [], "no batch can be recognized")
 
 
 def _data(note: dict[str, Any]) -> Readable:

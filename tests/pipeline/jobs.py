@@ -64,7 +64,7 @@ def commit_offsets(
     log.close()
 
 
-def told(times: list[list[int]], first: int, end: int) -> list[tuple[int, int]]:
+def in_range(times: list[list[int]], first: int, end: int) -> list[tuple[int, int]]:
     """Return offset and time of each record of a range, by looking at each."""
     found = enumerate(at for batch in times for at in batch)
     return [(offset, at) for offset, at in found if first <= at < end]

@@ -43,12 +43,12 @@ def bases(folder: Path) -> list[int]:
 
 
 def manifest(out: Path, partition: int = 0) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((out / f"t-{partition}" / "manifest.json").read_bytes())
-    return told
+    document: dict[str, Any] = json.loads((out / f"t-{partition}" / "manifest.json").read_bytes())
+    return document
 
 
-def names_of(told: dict[str, Any]) -> set[str]:
-    return {each["name"] for segment in told["segments"] for each in segment["files"]}
+def names_of(document: dict[str, Any]) -> set[str]:
+    return {each["name"] for segment in document["segments"] for each in segment["files"]}
 
 
 def identities(folder: Path) -> dict[str, tuple[int, int]]:
@@ -88,14 +88,14 @@ def test_what_a_manifest_says(here: Here, capsys: Captured, tmp_path: Path) -> N
     (data / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n3 0\n")
     archive(capsys, data, out)
     assert (out / "t-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n3 0\n"
-    told = manifest(out, 1)
-    assert (told["version"], told["topic"], told["partition"]) == (1, "t", 1)
-    assert (told["topic_id"], manifest(out)["topic_id"]) == (bytes(range(16)).hex(), "")
+    document = manifest(out, 1)
+    assert (document["version"], document["topic"], document["partition"]) == (1, "t", 1)
+    assert (document["topic_id"], manifest(out)["topic_id"]) == (bytes(range(16)).hex(), "")
     assert (out / "t-1" / PARTITION_METADATA).read_bytes() == (data / "t-1" / PARTITION_METADATA).read_bytes()
-    assert told["log_start_offset"] == 0
+    assert document["log_start_offset"] == 0
     found = bases(data / "t-1")
-    assert [segment["base_offset"] for segment in told["segments"]] == found[:-1]
-    for segment, following in zip(told["segments"], found[1:], strict=True):
+    assert [segment["base_offset"] for segment in document["segments"]] == found[:-1]
+    for segment, following in zip(document["segments"], found[1:], strict=True):
         first, end = segment["base_offset"], segment["next_offset"]
         times = [at for batch in TIMES for at in batch][first:end]
         assert (end, segment["records"], segment["batches"]) == (following, end - first, (end - first) // 10)

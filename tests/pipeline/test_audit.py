@@ -28,7 +28,7 @@ from tidelog.pipeline.tables import RECORDS
 
 Captured = pytest.CaptureFixture[str]
 Row = tuple[int, int, int | None, int | None]  # partition, offset, create time, append time
-Told = dict[tuple[int, int | None, int], tuple[int, int, int, int]]
+Counts = dict[tuple[int, int | None, int], tuple[int, int, int, int]]
 WINDOW_MS = 100
 
 
@@ -49,13 +49,13 @@ def window_of(at_ms: int | None) -> int | None:
     return None if at_ms is None else at_ms // WINDOW_MS * WINDOW_MS
 
 
-def by_hand(tiers: list[list[Row]]) -> Told:
+def by_hand(tiers: list[list[Row]]) -> Counts:
     """Compare tiers with the first, offset by offset."""
-    found: Told = {}
+    found: Counts = {}
     for partition, offset in {row[:2] for rows in tiers for row in rows}:
         made = [[row[2] for row in rows if row[:2] == (partition, offset)] for rows in tiers]
-        told = [at for each in made for at in each if at is not None]
-        window = window_of(made[0][0] if made[0] else min(told, default=None))
+        known = [at for each in made for at in each if at is not None]
+        window = window_of(made[0][0] if made[0] else min(known, default=None))
         for number, each in enumerate(made):
             is_there = bool(made[0]) and made[0][0] in each
             more = (
@@ -71,7 +71,7 @@ def by_hand(tiers: list[list[Row]]) -> Told:
                 before[2] + more[2],
                 before[3] + more[3],
             )
-    return {key: told for key, told in found.items() if told[0] or told[1]}
+    return {key: known for key, known in found.items() if known[0] or known[1]}
 
 
 def drawn(random_: random.Random) -> list[list[Row]]:
@@ -317,9 +317,9 @@ def a_table(rows: list[Row], **more: Any) -> pa.Table:
 def offsets(
     folder: Path, topic: str = "t", clock: str = "record", first: int | None = None, end: int | None = None
 ) -> Iterator[int]:
-    told = {"uri": str(folder), "place": str(folder), "kind": "parquet"}
+    options = {"uri": str(folder), "place": str(folder), "kind": "parquet"}
     wanted = json.dumps([topic, clock, first, end])
-    reader = tiers._Reader({**told, "wanted": wanted}, ("offset", "timestamp_type"))
+    reader = tiers._Reader({**options, "wanted": wanted}, ("offset", "timestamp_type"))
     for task in reader.partitions():
         for rows in reader.read(task):
             assert rows.schema.names == ["offset", "timestamp_type"]

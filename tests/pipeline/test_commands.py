@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.jobs import TIMES, a_topic, run, told
+from tests.pipeline.jobs import TIMES, a_topic, in_range, run
 from tests.support.broker import run_to_end
 from tests.support.logs import NOW
 from tidelog.cli import pipeline as cli_pipeline
@@ -58,7 +58,7 @@ def test_a_dry_run_says_what_is_read_and_makes_nothing(capsys: Captured, tmp_pat
     assert 0 < kept < len(logs)
     assert kept + pruned == len(logs)
     at_most = int(part.out.split(" records at most")[0].split(",")[-1])
-    offsets = [offset for offset, _ in told(TIMES, NOW + 3000, NOW + 10**6)]
+    offsets = [offset for offset, _ in in_range(TIMES, NOW + 3000, NOW + 10**6)]
     assert at_most == 2 * (offsets[-1] + 1 - offsets[0]) >= 2 * len(offsets)
     assert sorted(tmp_path.rglob("*")) == before
 

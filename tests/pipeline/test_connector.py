@@ -1,10 +1,12 @@
 """Spark's own connector, unchanged, against a broker: who has jobs with `format("kafka")` changes an address."""
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer
+from pyspark.sql import DataFrame
 
 from tests.pipeline import topics
 from tests.support.broker import Broker
@@ -12,6 +14,28 @@ from tests.support.workload import unique_topic
 
 NOW = 1_700_000_000_000
 COLUMNS = ["partition", "offset", "unix_millis(timestamp) as timestamp_ms", "key", "value", "headers"]
+# Both ends of a read of TOPIC, and the offsets that it has of each partition.
+ENDS: list[tuple[dict[str, str], range, range]] = [
+    ({"startingOffsets": "earliest", "endingOffsets": "latest"}, range(50), range(50)),
+    (
+        {"startingOffsets": '{"TOPIC":{"0":10,"1":-2}}', "endingOffsets": '{"TOPIC":{"0":20,"1":-1}}'},
+        range(10, 20),
+        range(50),
+    ),
+    (
+        {"startingTimestamp": str(NOW + 20_000), "endingTimestamp": str(NOW + 30_000)},
+        range(20, 30),
+        range(10, 20),
+    ),
+    (
+        {
+            "startingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOW + 45_500},"1":{NOW}}}}}',
+            "endingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOW + 99_000},"1":{NOW + 12_001}}}}}',
+        },
+        range(46, 50),
+        range(3),
+    ),
+]
 
 
 @pytest.fixture
@@ -37,14 +61,13 @@ def fill(target_broker: Broker, topic: str) -> str:
     return topic
 
 
+def frame(spark: Any, broker: Broker, topic: str, **options: str) -> Any:
+    given = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "includeHeaders": "true"}
+    return spark.read.format("kafka").options(**given, **options).load()
+
+
 def read(spark: Any, broker: Broker, topic: str, **options: str) -> list[topics.Read]:
-    given = {
-        "kafka.bootstrap.servers": broker.address,
-        "subscribe": topic,
-        "includeHeaders": "true",
-        **options,
-    }
-    rows = spark.read.format("kafka").options(**given).load().selectExpr(*COLUMNS).collect()
+    rows = frame(spark, broker, topic, **options).selectExpr(*COLUMNS).collect()
     return sorted(
         topics.Read(
             *row[:3], *(None if one is None else bytes(one) for one in row[3:5]), headers_of(row.headers)
@@ -63,44 +86,26 @@ def test_batch_reads_everything_in_as_many_tasks_as_are_asked_for(
     found = read(spark, target_broker, filled)
     assert len(found) == 100
     assert found == topics.read(target_broker, filled)
-    assert read(spark, target_broker, filled, minPartitions="7") == found
-    options = {"kafka.bootstrap.servers": target_broker.address, "subscribe": filled}
-    frame = spark.read.format("kafka").options(**options)
-    assert frame.load().rdd.getNumPartitions() == 2
-    assert frame.option("minPartitions", "7").load().rdd.getNumPartitions() >= 7
+    tasks = "spark_partition_id() as task", "partition", "offset"
+    rows = frame(spark, target_broker, filled, minPartitions="7").selectExpr(*tasks).collect()
+    assert len({row.task for row in rows}) >= 7
+    assert sorted(row[1:] for row in rows) == [(one.partition, one.offset) for one in found]
 
 
-@pytest.mark.parametrize(
-    ("options", "of_first", "of_second"),
-    [
-        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, range(50), range(50)),
-        (
-            {"startingOffsets": '{"TOPIC":{"0":10,"1":-2}}', "endingOffsets": '{"TOPIC":{"0":20,"1":-1}}'},
-            range(10, 20),
-            range(50),
-        ),
-        (
-            {"startingTimestamp": str(NOW + 20_000), "endingTimestamp": str(NOW + 30_000)},
-            range(20, 30),
-            range(10, 20),
-        ),
-        (
-            {
-                "startingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOW + 45_500},"1":{NOW}}}}}',
-                "endingOffsetsByTimestamp": f'{{"TOPIC":{{"0":{NOW + 99_000},"1":{NOW + 12_001}}}}}',
-            },
-            range(46, 50),
-            range(3),
-        ),
-    ],
-)
-def test_both_ends_of_what_a_batch_reads(
-    spark: Any, target_broker: Broker, filled: str, options: dict[str, str], of_first: range, of_second: range
-) -> None:
-    given = {name: text.replace("TOPIC", filled) for name, text in options.items()}
-    found = read(spark, target_broker, filled, **given)
-    assert [one.offset for one in found if one.partition == 0] == list(of_first)
-    assert [one.offset for one in found if one.partition == 1] == list(of_second)
+def test_both_ends_of_what_a_batch_reads(spark: Any, target_broker: Broker, filled: str) -> None:
+    """All reads are one job: to plan and run a job costs more than these records."""
+    frames = []
+    for number, (options, _, _) in enumerate(ENDS):
+        given = {name: text.replace("TOPIC", filled) for name, text in options.items()}
+        one = frame(spark, target_broker, filled, **given)
+        frames.append(one.selectExpr(f"{number} as number", "partition", "offset"))
+    found = sorted(map(tuple, reduce(DataFrame.unionAll, frames).collect()))
+    assert found == [
+        (number, partition, offset)
+        for number, (_, *offsets) in enumerate(ENDS)
+        for partition, of_one in enumerate(offsets)
+        for offset in of_one
+    ]
 
 
 def test_a_start_behind_every_record_is_an_error_or_nothing_as_asked(

@@ -104,16 +104,16 @@ def test_in_the_background_and_in_other_threads_nothing_is_handled() -> None:
             assert ctrl_c.installed() is None
     finally:
         signal.signal(signal.SIGINT, before)
-    told: list[Any] = []
+    found: list[Any] = []
 
     def other() -> None:
         with ctrl_c.handled():
-            told.append(ctrl_c.installed())
+            found.append(ctrl_c.installed())
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert told == [None]
+    assert found == [None]
 
 
 def test_a_job_says_so_in_a_line(

@@ -208,14 +208,12 @@ def test_the_job_on_two_folders(spark: Any, capsys: Captured, tmp_path: Path) ->
     assert ran.rows == list(started(pair, reads([300, 599])).values())
     assert list(ran.rows[0]) == ["group", "partition", "offset", "rule", "bound"]
     assert f"t-0: latency {pair.latency_ms:,} ms at most" in ran.err
-    (row,) = job(capsys, tmp_path, "--group", "g1").rows
-    assert row == ran.rows[1]
+    assert job(capsys, tmp_path, "--max-latency", "1ms", "--group", "g1").rows == [ran.rows[1]]
     larger = job(capsys, tmp_path, "--max-latency", "1h", "--group", "g1").rows[0]
     assert larger["offset"] == 0
-    assert job(capsys, tmp_path, "--max-latency", "1ms", "--group", "g1").rows == [row]
     before = sorted(tmp_path.rglob("*"))
-    (told,) = job(capsys, tmp_path, "--dry-run").rows
-    assert told["records_at_most"] == 600
+    (scanned,) = job(capsys, tmp_path, "--dry-run").rows
+    assert scanned["records_at_most"] == 600
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -321,7 +319,7 @@ def test_the_job_on_a_broker_commits_what_it_shows(
         ),
     ],
 )
-def test_what_cannot_be_told(capsys: Captured, tmp_path: Path, flags: str, status: int, said: str) -> None:
+def test_what_failover_refuses(capsys: Captured, tmp_path: Path, flags: str, status: int, said: str) -> None:
     a_pair(tmp_path, 7, 10)
     ran = run(capsys, "failover --topic t", *flags.replace("{}", str(tmp_path)).split())
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)

@@ -74,10 +74,10 @@ def test_all_columns(broker: Broker, client: RawClient, topic: str) -> None:
     record = Record(0, NOW, b"k", None, (("h", b"1"), ("n", None)))
     client.produce(topic, build_batch([record]))
     (row,) = read(chosen(broker, topic), tuple(RECORDS.names))
-    told = dict(zip(RECORDS.names, row, strict=True))
-    assert told.pop("create_time").timestamp() * 1000 == NOW
+    found = dict(zip(RECORDS.names, row, strict=True))
+    assert found.pop("create_time").timestamp() * 1000 == NOW
     (partition,) = client.metadata(topic).topics[0].partitions
-    assert told == {
+    assert found == {
         "topic": topic,
         "partition": 0,
         "offset": 0,

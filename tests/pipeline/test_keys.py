@@ -1,4 +1,4 @@
-"""audit-keys, upsert and compact: what is told and kept of each key, against a look at every record."""
+"""audit-keys, upsert and compact: the results for each key, against a look at every record."""
 
 import json
 from collections.abc import Sequence
@@ -91,12 +91,12 @@ def test_S101_audit_keys_says_what_the_command_says(
     ran = run(capsys, "audit-keys --source", source, "--topic", topic, "--group", topic, "--json")
     assert ran.status == 0, ran.err
     words = ["audit", "keys", topic, "--group", topic, "--json", "--bootstrap", broker.address]
-    told = [json.loads(line) for line in CliRunner().invoke(app, words).stdout.splitlines()]
+    listed = [json.loads(line) for line in CliRunner().invoke(app, words).stdout.splitlines()]
     found = ran.rows
-    for row in (*told, *found):
+    for row in (*listed, *found):
         assert row.pop("behind_ms") > 0
-    assert found == told
-    assert len(told) == 7
+    assert found == listed
+    assert len(listed) == 7
     assert "audit-keys: 7 keys behind, by 8 records" in ran.err
 
 

@@ -138,7 +138,7 @@ def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path
     assert [(row["base_offset"], row["records"], row["state"]) for row in ran.rows] == [
         (5, 3, "sound"),
         (8, 0, "wrong checksum"),
-        (None, 0, "no batch can be told"),
+        (None, 0, "no batch can be recognized"),
     ]
     assert [row["at"] for row in ran.rows] == [
         0,
@@ -152,7 +152,7 @@ def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path
 def test_a_batch_that_is_cut_short_hides_none_before_it(size: int) -> None:
     good = bytes(build_batch([Record(5, NOW, b"k", b"five")]))
     found = [(each.bytes, each.state) for each in deadletter.batches(good + good[:size])]
-    assert found == [(len(good), "sound"), (size, "no batch can be told")]
+    assert found == [(len(good), "sound"), (size, "no batch can be recognized")]
 
 
 def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Path) -> None:

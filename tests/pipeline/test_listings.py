@@ -90,7 +90,7 @@ def test_messages_of_older_formats_and_markers_are_batches_too(tmp_path: Path) -
     assert [ms(row[6]) for row in rows] == [NOW + 2, None, NOW]
 
 
-def test_damage_among_batches_is_told(tmp_path: Path) -> None:
+def test_damage_among_batches_is_reported(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     log.close()
     path = sorted(log.directory.glob("*.log"))[1]

@@ -1,4 +1,4 @@
-"""What the source is told: every option, every way to get it wrong, and what the message says."""
+"""The options of the source: each one, every way to get it wrong, and the message."""
 
 from pathlib import Path
 

@@ -62,7 +62,7 @@ def test_nothing_is_said_at_the_end_of_what_failed() -> None:
     assert out.getvalue() == ""
 
 
-def told(**offsets: int) -> str:
+def offsets(**offsets: int) -> str:
     """Offsets as Spark reports them of our source."""
     partitions = {name.removeprefix("p"): offset for name, offset in offsets.items()}
     return json.dumps({"topic": "t", "topic_id": "ab", "partitions": partitions})
@@ -71,12 +71,12 @@ def told(**offsets: int) -> str:
 @pytest.mark.parametrize(
     ("end", "latest", "left"),
     [
-        (told(p0=5, p1=7), told(p0=9, p1=7), 4),
-        (told(p0=5), told(p0=9, p1=7), 11),
-        (told(p0=9), told(p0=5), 0),
-        (None, told(p0=5), None),
-        (told(p0=5), "null", None),
-        (told(p0=5), "None", None),
+        (offsets(p0=5, p1=7), offsets(p0=9, p1=7), 4),
+        (offsets(p0=5), offsets(p0=9, p1=7), 11),
+        (offsets(p0=9), offsets(p0=5), 0),
+        (None, offsets(p0=5), None),
+        (offsets(p0=5), "null", None),
+        (offsets(p0=5), "None", None),
         ('{"0": 5}', '{"0": 9}', None),
     ],
 )
@@ -111,7 +111,7 @@ class Query:
                 raise self._error
             return
         self._left -= 1
-        sources = [{"endOffset": told(p0=3 if self._is_at_end else 1), "latestOffset": told(p0=3)}]
+        sources = [{"endOffset": offsets(p0=3 if self._is_at_end else 1), "latestOffset": offsets(p0=3)}]
         number = len(self.recentProgress)
         self.recentProgress.append(
             {
@@ -138,7 +138,7 @@ def asked() -> Stop:
     return stop
 
 
-def test_a_stream_is_told_batch_by_batch_to_its_end() -> None:
+def test_a_stream_is_reported_batch_by_batch_to_its_end() -> None:
     is_whole, lines = follow(Query(2))
     assert is_whole
     line = "2 rows, 4 rows/s, 2 records and 2.5 s behind, ETA 0ms"

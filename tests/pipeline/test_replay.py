@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.pipeline import topics
-from tests.pipeline.jobs import TIMES, Ran, a_topic, run, told
+from tests.pipeline.jobs import TIMES, Ran, a_topic, in_range, run
 from tests.support.broker import Broker
 from tests.support.logs import NOW, open_log
 from tests.support.workload import unique_topic
@@ -37,7 +37,7 @@ def origins(found: list[topics.Read]) -> list[bytes | None]:
 
 
 def expected(partition: int, first: int = FIRST, end: int = END) -> list[bytes]:
-    return [b"t-%d@%d" % (partition, offset) for offset, _ in told(TIMES, first, end)]
+    return [b"t-%d@%d" % (partition, offset) for offset, _ in in_range(TIMES, first, end)]
 
 
 def test_a_range_is_sent_exactly_and_resumed_without_a_double(
@@ -52,9 +52,9 @@ def test_a_range_is_sent_exactly_and_resumed_without_a_double(
         there = [one for one in found if one.partition == partition]
         # Each partition in the order that it had, though several tasks may read it.
         assert origins(there) == expected(partition)
-        assert [one.timestamp_ms for one in there] == [at for _, at in told(TIMES, FIRST, END)]
+        assert [one.timestamp_ms for one in there] == [at for _, at in in_range(TIMES, FIRST, END)]
         assert [one.value for one in there] == [
-            b"v%d" % (offset % 10) for offset, _ in told(TIMES, FIRST, END)
+            b"v%d" % (offset % 10) for offset, _ in in_range(TIMES, FIRST, END)
         ]
     assert (ran.rows[0]["rows"], ran.rows[0]["left_out"], ran.rows[0]["topic"]) == (len(found), 0, target)
     assert "left at most" in ran.err or "rows/s\n" in ran.err
@@ -112,7 +112,7 @@ def test_a_topic_of_this_name_on_another_cluster_is_another(
         data = a_topic(tmp_path / str(number), partitions=1)
         layout.save_topic_id(data / "t-0", bytes([65 + number]) * 16)
     first, second = (
-        [b"t-0/%s@%d" % (digits * 16, offset) for offset, _ in told(TIMES, FIRST, END)]
+        [b"t-0/%s@%d" % (digits * 16, offset) for offset, _ in in_range(TIMES, FIRST, END)]
         for digits in (b"41", b"42")
     )
     some = ("--from", str(FIRST), "--to", str(END))

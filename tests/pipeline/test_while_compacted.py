@@ -21,8 +21,8 @@ def plan(log: Log) -> list[pieces.Piece]:
     return list(segments.plan(opened, Window(), 1 << 20))
 
 
-def refuse(*told: object) -> None:
-    raise AssertionError(f"damage: {told}")
+def refuse(*given: object) -> None:
+    raise AssertionError(f"damage: {given}")
 
 
 def offsets_of(taken: list[pieces.Piece]) -> list[int]:

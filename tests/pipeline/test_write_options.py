@@ -1,4 +1,4 @@
-"""What a writer is told: which options and columns there are, and what is said of wrong ones."""
+"""The options and columns of a writer, and the messages for wrong ones."""
 
 import pytest
 from pyspark.sql import types
