@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,7 +50,7 @@ class Rule:
 
     def meets(self, kinds: tuple[str, ...], path: Path) -> bool:
         """Count a call; return whether it is the rule's turn."""
-        if self.kinds.isdisjoint(kinds) or not any(path.match(pattern) for pattern in self.of):
+        if self.kinds.isdisjoint(kinds) or not _matches(path, self.of):
             return False
         self.matched += 1
         if self.matched <= self.after or (self.times is not None and self.hits >= self.times):
@@ -186,12 +187,10 @@ class FaultyDisk:
         """Return the files of the calls of these kinds so far, in order."""
         return [path for kind, path in self.calls if kind in kinds]
 
-    def meet(self, path: Path, *kinds: str, growth: int = 0) -> int:
+    def meet(self, path: Path | None, *kinds: str, growth: int = 0) -> int:
         """Let a call happen, or fail it; return how many of the bytes by which it grows the file have room."""
-        if path.is_relative_to("/proc"):
+        if path is None:
             return growth
-        if path.suffix == ".tmp":
-            path = path.with_suffix("")
         with self._lock:
             self.calls.extend((kind, path) for kind in kinds)
             due = [rule for rule in self._rules if rule.meets(kinds, path)]
@@ -202,7 +201,7 @@ class FaultyDisk:
 
     def _take_room(self, path: Path, kinds: tuple[str, ...], growth: int) -> int:
         needs_room = "make" in kinds or growth > 0
-        if not needs_room or not any(path.match(pattern) for pattern in self._full):
+        if not needs_room or not _matches(path, self._full):
             return growth
         if self._room == 0:
             self.refused.add(path.name)
@@ -212,8 +211,19 @@ class FaultyDisk:
         return room
 
 
-def _path_of(fd: int) -> Path:
-    return Path(os.readlink(f"/proc/self/fd/{fd}"))
+def _path_of(fd: int) -> Path | None:
+    return _named(os.readlink(f"/proc/self/fd/{fd}"))
+
+
+@lru_cache(10_000)
+def _named(path: str) -> Path | None:
+    """Return what a rule knows a file by; None for a table of the system, which is on no disk."""
+    return None if path.startswith("/proc/") else Path(path.removesuffix(".tmp"))
+
+
+@lru_cache(10_000)
+def _matches(path: Path, patterns: tuple[str, ...]) -> bool:
+    return any(path.match(pattern) for pattern in patterns)
 
 
 class _System:
@@ -228,17 +238,17 @@ class _System:
 
     def open(self, path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
         is_new = flags & os.O_CREAT and not os.path.exists(path)
-        self._meet(Path(path), "open", *(["make"] if is_new else []))
+        self._meet(_named(os.fspath(path)), "open", *(["make"] if is_new else []))
         return os.open(path, flags, *args, **kwargs)
 
     def mkdir(self, path: Any, *args: Any, **kwargs: Any) -> None:
         if not os.path.exists(path):
-            self._meet(Path(path), "make")
+            self._meet(_named(os.fspath(path)), "make")
         os.mkdir(path, *args, **kwargs)
 
     def makedirs(self, path: Any, *args: Any, **kwargs: Any) -> None:
         if not os.path.exists(path):
-            self._meet(Path(path), "make")
+            self._meet(_named(os.fspath(path)), "make")
         os.makedirs(path, *args, **kwargs)
 
     def pread(self, fd: int, *args: Any) -> bytes:
@@ -281,19 +291,19 @@ class _System:
         os.fsync(fd)
 
     def rename(self, old: Any, new: Any) -> None:
-        self._meet(Path(old), "rename")
+        self._meet(_named(os.fspath(old)), "rename")
         os.rename(old, new)
 
     def replace(self, old: Any, new: Any) -> None:
-        self._meet(Path(old), "rename")
+        self._meet(_named(os.fspath(old)), "rename")
         os.replace(old, new)
 
     def unlink(self, path: Any) -> None:
-        self._meet(Path(path), "remove")
+        self._meet(_named(os.fspath(path)), "remove")
         os.unlink(path)
 
     def scandir(self, path: Any) -> Any:
-        self._meet(Path(path), "list")
+        self._meet(_named(os.fspath(path)), "list")
         return os.scandir(path)
 
 
