@@ -286,7 +286,7 @@ def _logs(data_dir: Path, place: str, topic: str, partitions: Iterable[int], now
         try:
             if not bases_in(data_dir / name):
                 raise PipelineError(
-                    f"{where}: no segment of a log is in it; restore it, or name other partitions in option "
+                    f"{where}: holds no segment of a log; restore it, or name other partitions in option "
                     "partitions; if it belongs to an archive that was stopped before its first segment, run `tidelog "
                     "pipeline archive` again"
                 )

@@ -172,7 +172,7 @@ def test_an_archive_that_was_stopped_before_its_first_segment_says_so(
     for where in (str(out), out.as_uri()):
         ran = run(capsys, f"audit --source segments:{where} --topic t --dry-run")
         assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
-        assert f"{where}/t-0: no segment of a log is in it" in ran.err
+        assert f"{where}/t-0: holds no segment of a log" in ran.err
         assert "run `tidelog pipeline archive` again" in ran.err
     assert archive(capsys, data, out).status == 0
     assert rows(out)

@@ -174,7 +174,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         planned(tmp_path, topic="u")
     with pytest.raises(PipelineError, match="option partitions: t has no partition 7; it has \\[0\\]"):
         planned(tmp_path, partitions="0,7")
-    with pytest.raises(PipelineError, match=r"/empty-0: no segment of a log is in it; restore it"):
+    with pytest.raises(PipelineError, match=r"/empty-0: holds no segment of a log; restore it"):
         planned(tmp_path, topic="empty")
 
 
