@@ -468,8 +468,8 @@ class Topics:
             except (StorageError, BrokerStops) as error:
                 if self._troubles.begin(_HALF_MADE, ""):
                     _log.warning(
-                        "failed creation of topics not undone, first of topic=%s error=%r: the next creation of each "
-                        "topic undoes it",
+                        "failed creation of topics not undone, the first is topic=%s error=%r: the next creation of "
+                        "each topic undoes it",
                         name,
                         str(error),
                     )

@@ -15,7 +15,7 @@ from tidelog.storage.recovery import Known
 from tidelog.storage.segment import Segment, log_bytes
 from tidelog.storage.shared import Shared
 
-_REMEDY = "mend that and restart the broker"
+_REMEDY = "repair that and restart the broker"
 
 
 class UnopenedLog(Log):

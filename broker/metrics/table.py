@@ -102,7 +102,7 @@ APPEND_DELAY = Metric(
 LAG_RECORDS = Metric(
     "tidelog_group_lag_records",
     GAUGE,
-    "Existing records after the offset that a group has committed.",
+    "Existing records from the committed offset of a group on.",
     _COMMITTED,
 )
 LAG_SECONDS = Metric(

@@ -4,6 +4,7 @@ Without these cases "no state broke a promise" would mean nothing. The breaks ar
 the other modules of storage have in common, so that they stay what they are when those modules change.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +34,8 @@ def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_ma
     save(path, {key: offset + 3 for key, offset in offsets.items()})
 
 
-def all_that_is_there(data: bytes, base_offset: int, last: Any, end: int, *_: Any) -> list[Any]:
-    entries = append_index.sound_entries(data, base_offset, last)
+def all_that_is_there(data: bytes, last: Any, end: int, *_: Any) -> list[Any]:
+    entries = append_index.sound_entries(data, last)
     return [entry for entry in entries if entry is not None and entry.relative_offset < end]
 
 
@@ -67,4 +68,4 @@ def test_a_broken_promise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
     tally = explore(SCENARIOS[scenario], 2, first_only=True)
     assert tally.found, f"{len(tally.states)} states, and none shows it"
     # What is found is a broken promise, not a scenario that cannot run.
-    assert not isinstance(tally.found[0].violation.__cause__, TypeError | AttributeError | NameError)
+    assert not re.search(r"\b(Type|Attribute|Name)Error\b", repr(tally.found[0].violation))

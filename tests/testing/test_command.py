@@ -72,7 +72,9 @@ def test_faults(command: Run, tidelog: Broker, tidelog_topic: Topic) -> None:
         assert command("clear-faults", "--seen") == (OK, "", "")
         assert command("faults-seen", "--json")[1] == ""
         assert client.produce(tidelog_topic.name, batch_at(1_700_000_000_000)).error_code == 0
-        assert command("move-coordinator")[1].removeprefix("fault=").isdigit(), "for the client that is connected"
+        assert command("move-coordinator")[1].removeprefix("fault=").isdigit(), (
+            "for the client that is connected"
+        )
     assert command("raise-leader-epoch", tidelog_topic.name, "-p", "0")[1].startswith("leader_epoch=")
     assert command("free-disk")[0] == OK
 

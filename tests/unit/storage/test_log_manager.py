@@ -887,7 +887,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
         manager.retain_soon(manager.logs.values())
         assert why in (log.unopened or "")
         assert why in (log.health.failure or "")
-        with pytest.raises(ReadFailed, match="mend that and restart"):
+        with pytest.raises(ReadFailed, match="repair that and restart"):
             log.read(0, 1 << 20, True, PATIENT)
         with pytest.raises(LogOffline):
             log.append(batch([NOW]), NOW)
