@@ -50,7 +50,7 @@ Changes = dict[str, str | None]
 def configs() -> None:
     """Show and change the options of topics and of the broker.
 
-    The broker may be running, or stopped with --data-dir.
+    The broker is running (--bootstrap), or stopped (--data-dir).
     """
 
 

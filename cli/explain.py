@@ -226,7 +226,7 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 )
 @_reads_folder
 def explain_compaction(where: _Where, reads_keys: bool, as_json: bool) -> int:
-    """Show how far each segment is compacted, and what is due. Show also what the last pass saved."""
+    """Show how far each segment is compacted, and what is due. Also show what the last pass saved."""
     now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
@@ -366,7 +366,7 @@ def explain_offset(where: _Where, at: str, clock_name: str | None, as_json: bool
 @_clock_option
 @_reads_folder
 def explain_range(where: _Where, since: str, until: str, clock_name: str | None, as_json: bool) -> int:
-    """Show the range of offsets that holds a range of times. It is exact. Show also what was read to find it."""
+    """Show the range of offsets that holds a range of times, and what was read to find it."""
     now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)
@@ -391,7 +391,7 @@ def explain_range(where: _Where, since: str, until: str, clock_name: str | None,
     _print(topic, LOOKUP_OPTIONS, as_json, RANGE, f"from {first} on and before {end}", answers)
     for row in () if as_json else answers:
         if row["bound"]:
-            print(f"{_by(row)}at an end only a bound is known: the range includes what may belong to it")
+            print(f"{_by(row)}at an end only a bound is known, so the range may hold other records too")
         _print_damage(row, "they may have held records of the range")
     return OK
 

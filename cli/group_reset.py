@@ -206,7 +206,7 @@ def _wanted(
     if text in (EARLIEST, LATEST):
         return text
     if not (text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS):
-        raise CommandError(f"--to-offset {to_offset}: must be earliest, latest or a number", USAGE)
+        raise CommandError(f"--to-offset {to_offset}: must be earliest, latest or an offset from 0 up", USAGE)
     return int(text)
 
 

@@ -29,9 +29,9 @@ from tidelog.storage.layout import partition_of
 @click.command("import")
 @click.argument("folder", type=PATH, help="The folder of a partition, written by Kafka or by Tidelog.")
 @click.option(
-    "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; made if it is missing."
+    "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; created if it is missing."
 )
-@click.option("--data-dir", type=PATH, required=True, help="The data folder; made if it is missing.")
+@click.option("--data-dir", type=PATH, required=True, help="The data folder; created if it is missing.")
 @click.option("--partition", type=Integer(0, INT_MAX), help="Default: the number in the folder's name.")
 @topic_options_option
 @config_file_option

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @click.command("serve")
-@click.option("--data-dir", type=PATH, help="The data folder; made if it is missing.")
+@click.option("--data-dir", type=PATH, help="The data folder; created if it is missing.")
 @click.option("--port", type=Integer(0, 65535), help="Port of the first listener; 0 takes a free one.")
 @config_file_option
 @overrides_option

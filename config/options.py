@@ -179,7 +179,7 @@ class BrokerConfig(GroupOptions):
         INT,
         100 << 20,
         at_least=1,
-        doc="Largest request; a connection that sends a larger one is closed at once.",
+        doc="Largest request; a connection that announces a larger one is closed at once.",
     )
     queued_max_request_bytes: int = option(
         "queued.max.request.bytes",
@@ -291,7 +291,7 @@ class BrokerConfig(GroupOptions):
         86_400_000,
         at_least=1,
         live=True,
-        doc="Time after its last record after which an idempotent producer is forgotten.",
+        doc="An idempotent producer is forgotten this long after its last record.",
     )
     producer_state_max_bytes: int = option(
         "producer.state.max.bytes",

@@ -78,7 +78,7 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         words, zone = _split_zone(text, words, zone)
         found_ms = _to_ms(_moment(text, words, now_ms, zone))
     if found_ms < 0:
-        raise TimeError(f"'{text}' is before 1970, and no record is as old")
+        raise TimeError(f"'{text}' is before 1970, and no record is that old")
     return found_ms
 
 

@@ -256,7 +256,7 @@ def replay(
 @click.option(
     "--target", metavar="SOURCE", default="", help="Cluster B: broker:HOST:PORT or segments:FOLDER."
 )
-@click.option("--max-latency", metavar="LENGTH", default="", help="The least latency to assume on A.")
+@click.option("--max-latency", metavar="LENGTH", default="", help="Assume at least this latency on A.")
 @click.option("--apply", is_flag=True, help="Commit the offsets to the groups on B.")
 @job
 def failover(flags: JobFlags, group: str, target: str, max_latency: str, apply: bool) -> int:

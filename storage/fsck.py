@@ -225,7 +225,7 @@ class Fsck:
             yield from found
             return
         cut = None
-        if not any(check.beside.has_other_summary for check in checks):
+        if self._is_in_catalog(folder) and not any(check.beside.has_other_summary for check in checks):
             segments = [check.as_a_start_finds_it() for check in checks]
             cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
         numbers = {check.path: number for number, check in enumerate(checks)}
@@ -364,6 +364,14 @@ class Fsck:
                     yield Problem(folder, 0, f"is gone, but {_flushed(flushed_to)}")
             except StorageError as error:
                 yield _unseen(folder, error)
+
+    def _is_in_catalog(self, folder: Path) -> bool:
+        """Tell whether a partition's topic was created here; a start cuts nothing of one that was copied here."""
+        key = partition_of(folder.name)
+        try:
+            return key is not None and self._is_ours(*key)
+        except StorageError:
+            return True
 
     def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool, mark: str) -> SegmentCheck:
         """Check a segment; if it may be being written, until two checks in a row find the same."""

@@ -260,7 +260,7 @@ class SegmentCheck:
         return refuses
 
     def as_a_start_finds_it(self) -> Segment:
-        """Return the segment as an unclean start finds it; to be called before a repair.
+        """Return the segment as an unclean start finds it, with a torn tail; to be called before a repair.
 
         A start believes no summary that was not flushed, and it believes the leader epochs of batches.
         """
@@ -273,7 +273,6 @@ class SegmentCheck:
             found = segment.unread(segment.size)
         found.size = segment.size
         found.scan(partial(verification.leaves_gap, found), epoch_at)
-        self._leave_torn_tail(found)
         found.close()
         self._close_files()
         return found

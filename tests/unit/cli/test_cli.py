@@ -95,11 +95,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["groups", "reset", "g", "--topic", "x:1,a", "--shift-by", "1"], "--topic x:1,a: write it as NAME"),
         (
             ["groups", "reset", "g", "--topic", "x", "--to-offset", "-1"],
-            "must be earliest, latest or a number",
+            "must be earliest, latest or an offset from 0 up",
         ),
         (
             ["groups", "reset", "g", "--topic", "x", "--to-offset", "9" * 20],
-            "must be earliest, latest or a number",
+            "must be earliest, latest or an offset from 0 up",
         ),
         (["groups", "reset", "g", "--topic", "x", "--to-time", "soon"], "--to-time: 'soon' is not a time"),
         (

@@ -25,6 +25,7 @@ from tests.support.logs import (
 )
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import set_base
 from tidelog.storage import append_index, layout, segment_check
 from tidelog.storage.append_index import HEADER_BYTES, AppendTime
@@ -714,6 +715,37 @@ def test_a_later_summary_tells_that_a_flush_covers_damage_which_no_start_cuts(da
     manager.abandon()
 
 
+def test_a_torn_tail_beside_a_summary_that_was_not_flushed_is_cut_by_the_next_start(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path)
+    manager.open()
+    log = manager.create("topic", 0, bytes([1] * 16), TopicConfig(retention_ms=-1))
+    log.append(batch([-1, -1]), NOW)  # the first batch has no timestamp, so its summary is written at once
+    manager.abandon()
+    cut_off(tmp_path, recovery_point=0)
+    (file,) = (tmp_path / "topic-0").glob("*.log")
+    file.write_bytes(bytes(file.stat().st_size))
+    (noted,) = [problem for problem in problems(tmp_path) if problem.path.suffix == ".log"]
+    assert noted.is_note
+    assert noted.what.endswith("the next start cuts it")
+    manager.open()
+    assert manager.logs["topic", 0].log_end_offset == 0
+    manager.abandon()
+    assert not problems(tmp_path)
+
+
+def test_a_start_cuts_nothing_of_a_topic_that_was_copied_here(data: Path) -> None:
+    cut_off(data, recovery_point=0)
+    file = data / "topic-0" / f"{0:020d}.log"
+    file.with_suffix(".summary").unlink()
+    change(file, batch_positions(file)[1] + 30)
+    (damage,) = [
+        problem
+        for problem in Fsck(data, deep=False, repair=False, is_ours=lambda *_: False).problems()
+        if problem.path.suffix == ".log"
+    ]
+    assert (damage.is_note, "the next start" in damage.what) == (False, False)
+
+
 def test_more_segments_are_checked_than_files_may_be_open(tmp_path: Path) -> None:
     log = open_log(tmp_path / "topic-0", segment_bytes=100)
     fill(log, [[NOW + number] for number in range(200)])
@@ -743,7 +775,7 @@ def test_a_changed_leader_epoch_is_damage_that_no_start_cuts(data: Path) -> None
 
 def cut_off(data: Path, *, recovery_point: int) -> None:
     """Have a data folder look as if a power cut had ended its broker, which had noted a flush up to an offset."""
-    (data / ".kafka_cleanshutdown").unlink()
+    (data / ".kafka_cleanshutdown").unlink(missing_ok=True)
     (data / "boot-id").write_text("another run of the system\n")
     (data / "recovery-point-offset-checkpoint").write_text(f"0\n1\ntopic 0 {recovery_point}\n")
 
