@@ -5,6 +5,7 @@ header of it is needed.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 from functools import cache
@@ -57,7 +58,7 @@ def _compile(source: str, name: str, *arguments: str) -> Path:
     built = FOLDER / "bin" / digest / name
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
-        partial = built.with_suffix(".partial")
+        partial = built.with_suffix(f".{os.getpid()}.partial")  # another process may compile it too
         command = [compiler, *FLAGS, str(path), "-o", str(partial), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
