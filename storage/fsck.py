@@ -229,11 +229,14 @@ class Fsck:
             segments = [check.as_a_start_finds_it() for check in checks]
             cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
         numbers = {check.path: number for number, check in enumerate(checks)}
+        sizes = {check.path: check.size for check in checks}
         for problem in found:
             if problem.path.suffix != LOG:
                 yield _as_note(problem, _MADE_AGAIN)
             elif cut is not None and (numbers.get(problem.path, NONE), problem.position) >= cut:
                 yield _as_note(problem, "the next start cuts it")
+            elif problem.position == sizes.get(problem.path):
+                yield _as_note(problem, "no flush covers them")
             else:
                 yield problem
 
