@@ -228,14 +228,14 @@ class Fsck:
         if self._is_in_catalog(folder) and not any(check.beside.has_other_summary for check in checks):
             segments = [check.as_a_start_finds_it() for check in checks]
             cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
-        numbers = {check.path: number for number, check in enumerate(checks)}
-        sizes = {check.path: check.size for check in checks}
+        numbered = {check.path: (number, check.size) for number, check in enumerate(checks)}
         for problem in found:
+            number, size = numbered.get(problem.path, (NONE, NONE))
             if problem.path.suffix != LOG:
                 yield _as_note(problem, _MADE_AGAIN)
-            elif cut is not None and (numbers.get(problem.path, NONE), problem.position) >= cut:
+            elif cut is not None and (number, problem.position) >= cut:
                 yield _as_note(problem, "the next start cuts it")
-            elif problem.position == sizes.get(problem.path):
+            elif problem.position == size:
                 yield _as_note(problem, "no flush covers them")
             else:
                 yield problem
