@@ -16,28 +16,27 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-from crc32c import crc32c
-
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage import files, walk
 from tidelog.storage.index_file import Data, IndexFile
 from tidelog.storage.layout import SUMMARY, load_topic_id, partition_of
-from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.open_segments import OpenFile, OpenSegments
 from tidelog.storage.summary import Origin, Summary
 
-ENTRY = Struct(">qiI")
-ENTRY_BYTES = ENTRY.size
-MAGIC = b"TLAI"
-VERSION = 1
-_HEADER = Struct(">4sHH16siq")
-_CRC = Struct(">I")
-HEADER_BYTES = _HEADER.size + _CRC.size
-_NO_TOPIC_ID = bytes(16)
-_NO_PARTITION = -1
-_FIELDS = Struct(">qi")
-_unpack = ENTRY.unpack_from
-_pack = _FIELDS.pack
+ENTRY: Final = Struct(">qiI")
+ENTRY_BYTES: Final = ENTRY.size
+MAGIC: Final = b"TLAI"
+VERSION: Final = 1
+_HEADER: Final = Struct(">4sHH16siq")
+_CRC: Final = Struct(">I")
+HEADER_BYTES: Final = _HEADER.size + _CRC.size
+_NO_TOPIC_ID: Final = bytes(16)
+_NO_PARTITION: Final = -1
+_FIELDS: Final = Struct(">qi")
+_unpack: Final = ENTRY.unpack_from
+_pack: Final = _FIELDS.pack
 
 
 class AppendTime(NamedTuple):
@@ -119,19 +118,17 @@ def is_of_other_version(data: Data) -> bool:
 class AppendIndex(IndexFile):
     """Entries by append time."""
 
-    __slots__ = ("__weakref__", "_base_offset", "_file", "_is_file_to_cut", "_opened", "_origin")
+    __slots__ = ("_base_offset", "_bound", "_is_file_to_cut", "_opened", "_origin")
     entry_bytes: ClassVar[int] = ENTRY_BYTES
     key_bytes: ClassVar[int] = 8
 
-    def __init__(
-        self, path: Path, base_offset: int, origin: Origin, data: Data, opened: OpenSegments
-    ) -> None:
-        """Hold entries that are in the file; `opened` bounds how many indexes keep their file open."""
+    def __init__(self, path: Path, base_offset: int, origin: Origin, data: Data, bound: OpenSegments) -> None:
+        """Hold entries that are in the file; `bound` limits how many indexes keep their file open."""
         super().__init__(path, data)
         self._base_offset = base_offset
         self._origin = origin
-        self._opened = opened
-        self._file: files.File | None = None
+        self._bound = bound
+        self._opened = OpenFile()
         self._is_file_to_cut = False  # the file may still have entries that were dropped
 
     def append_if_later(self, relative_offset: int, time_ms: int) -> None:
@@ -141,12 +138,12 @@ class AppendIndex(IndexFile):
         """
         data = self.data
         if data:
-            last_ms, _, is_bound = _entry(data, len(self) - 1)
-            if last_ms == time_ms and not is_bound:
+            last_ms, last_offset, _ = _unpack(data, len(data) - ENTRY_BYTES)
+            if last_ms == time_ms and last_offset >= 0:  # a negative one marks a bound
                 return
         fields = _pack(time_ms, relative_offset)
         entry = fields + crc32c(fields).to_bytes(4, "big")
-        (self._file or self._open()).append(entry if data else self._header() + entry)
+        (self._opened.file or self._open()).append(entry if data else self._header() + entry)
         self._append(entry)
 
     def _header(self) -> bytes:
@@ -164,9 +161,9 @@ class AppendIndex(IndexFile):
         file = files.File(self.path, create=True)
         if file.size != self._size:
             file.truncate(self._size)
-        with self._opened.lock:
-            self._file = file
-            self._opened.note(self)
+        with self._bound.lock:
+            self._opened.file = file
+            self._bound.note(self._opened)
         return file
 
     def cut(self, relative_offset: int) -> None:
@@ -178,7 +175,7 @@ class AppendIndex(IndexFile):
         """Truncate the file to these entries, durably."""
         # After an error the next `cut` drops no entry, and must cut the file all the same.
         self._is_file_to_cut = True
-        file = self._file or self._open()
+        file = self._opened.file or self._open()
         file.truncate(self._size)
         file.sync()
         self._is_file_to_cut = False
@@ -248,7 +245,7 @@ class AppendIndex(IndexFile):
 
     def let_go(self) -> None:
         """Close the file until the next entry is added."""
-        self._file = None
+        self._opened.let_go()
 
 
 def _entry(data: Data, number: int) -> AppendTime:

@@ -5,6 +5,7 @@ Owns the choice of rules, of format and of codec, and the limits of a prompt che
 
 import dataclasses
 from contextlib import suppress
+from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import topic_format
@@ -19,10 +20,10 @@ from tidelog.storage.errors import TakesLong
 # The largest batch that is checked where it is appended, in some milliseconds: its size as sent, and decompressed. It
 # is less if its records are walked once more for their keys, if it may have to be compressed, or if it is of an older
 # format, whose messages are unpacked in Python.
-PROMPT_BYTES = (4 << 20, 1 << 20)
-PROMPT_KEYED_BYTES = (1 << 20, 512 << 10)
-PROMPT_COMPRESSED_BYTES = (64 << 10, 64 << 10)
-PROMPT_MESSAGE_BYTES = 16 << 10
+PROMPT_BYTES: Final = (4 << 20, 1 << 20)
+PROMPT_KEYED_BYTES: Final = (1 << 20, 512 << 10)
+PROMPT_COMPRESSED_BYTES: Final = (64 << 10, 64 << 10)
+PROMPT_MESSAGE_BYTES: Final = 16 << 10
 
 # A batch as it will be stored, and what is known of it.
 Checked = tuple[bytearray | memoryview, ValidBatch]
@@ -84,6 +85,11 @@ class BatchRules:
         """The size up to which an uncompressed batch is checked promptly, in any format."""
         most = self.prompt.max_batch_bytes
         return most if self.magic == MAGIC else min(most, PROMPT_MESSAGE_BYTES)
+
+    def keeps(self, size_bytes: int) -> bool:
+        """Tell whether a valid, uncompressed batch of this size is stored as it is."""
+        is_changed = self.magic != MAGIC or self.codec is not None or self.log_append_time
+        return not is_changed and size_bytes <= self.prompt.max_batch_bytes
 
     def check_promptly(
         self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool

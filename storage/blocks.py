@@ -10,9 +10,8 @@ from array import array
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from tidelog.protocol.records.batch import Buffer
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage.errors import NotInMemory
 from tidelog.storage.files import File
 from tidelog.storage.sources import PATIENT, Source
@@ -23,7 +22,7 @@ INLINE_BLOCKS: Final = 4
 _READ_BLOCKS: Final = 16
 _HOLD_LOCK: Final = 0  # the third argument of crc32c: releasing the GIL would cost more than it gains
 DIGEST_BYTES: Final = 4
-_digest_at = Struct(">I").unpack_from
+_digest_at: Final = Struct(">I").unpack_from
 
 
 def count_of(size: int) -> int:

@@ -14,7 +14,7 @@ from tidelog.storage import files
 
 T = TypeVar("T")
 
-VERSION = "0"
+VERSION: Final = "0"
 FIRST_LINE: Final = 3  # the line number of the first entry
 OffsetsByPartition = dict[tuple[str, int], int]
 # How many characters of a broken line a message shows.

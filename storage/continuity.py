@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import append_index, files, producer_state, walk
@@ -25,7 +25,7 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Summary
 
 _log = logging.getLogger(__name__)
-_base_offset = attrgetter("base_offset")
+_base_offset: Final = attrgetter("base_offset")
 
 
 class PendingWrites:

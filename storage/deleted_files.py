@@ -7,14 +7,15 @@ time, which maintains the log.
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage import files
 from tidelog.storage.layout import SUFFIXES
 from tidelog.storage.segment import Segment
 
-DELETED = ".deleted"
+DELETED: Final = ".deleted"
 # How many files are removed in one call: a few milliseconds.
-REMOVED_AT_ONCE = 100
+REMOVED_AT_ONCE: Final = 100
 
 
 class DeletedFiles:

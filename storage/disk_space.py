@@ -9,14 +9,15 @@ import logging
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage import files, layout
 from tidelog.storage.errors import OnError
 from tidelog.storage.troubles import Troubles
 
 # Ends in .tmp, so that the next start removes it after a crash.
-PROBE = "space.tmp"
-PROBE_BYTES = 256 * 1024
+PROBE: Final = "space.tmp"
+PROBE_BYTES: Final = 256 * 1024
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """The flushes of one log: its recovery point, and the state that is saved for the next start.
 
 Owns the recovery point, the list of unflushed files, and the marks that confirm a sync of a whole file system. Sees of
-the log only `Flushable`; knows nothing of who waits for a flush.
+the log only `Flushable`; knows nothing of who waits for a flush. Keeps no reference to the log: with that cycle, a
+deleted log would keep its files open until the collector runs.
 
 `lock` is held for a whole flush, and by operations that must not overlap one; `log` documents the order of locks. The
 recovery point changes under it, and any thread reads it. `unflushed` and `saved_bytes` change under the log's lock,
@@ -11,11 +12,10 @@ which a flush takes only if it has more to do than to sync the tail of one file.
 import logging
 import threading
 import time
-import weakref
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from tidelog.storage import files
-from tidelog.storage.errors import FlushPostponed, OnError
+from tidelog.storage.errors import FlushPostponed
 from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.search.by_offset import segment_number
@@ -23,11 +23,11 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.unflushed import Pending, Unflushed
 
 # How often indexes and producers are saved, which bounds how many flushed bytes a recovery scans.
-SAVE_INTERVAL_BYTES = 16 << 20
+SAVE_INTERVAL_BYTES: Final = 16 << 20
 # How many sealed segments are processed with the log's lock held: a millisecond or two. The pause lets other threads
 # take the lock.
-SEALED_AT_ONCE = 20
-_LET_OTHERS_S = 0.0001
+SEALED_AT_ONCE: Final = 20
+_LET_OTHERS_S: Final = 0.0001
 
 _log = logging.getLogger(__name__)
 
@@ -55,28 +55,25 @@ class Mark(NamedTuple):
 
 
 class Durability:
-    """The durability of one log."""
+    """The durability of one log, which the callers of its methods pass."""
 
-    __slots__ = ("_health", "_log", "cuts", "lock", "recovery_point", "saved_bytes", "unflushed")
+    __slots__ = ("_health", "cuts", "lock", "recovery_point", "saved_bytes", "unflushed")
 
-    def __init__(self, log: Flushable, health: Health, recovery_point: int, unflushed: Unflushed) -> None:
+    def __init__(self, health: Health, active: Segment, recovery_point: int, unflushed: Unflushed) -> None:
         """Take everything before the recovery point as flushed."""
         self.lock = threading.Lock()
         self.recovery_point = recovery_point
         self.unflushed = unflushed
-        self.saved_bytes = log.active.size  # the active segment's size when its state was last saved
+        self.saved_bytes = active.size  # the active segment's size when its state was last saved
         self.cuts = 0  # how often the log was truncated
-        # A proxy avoids a cycle: a deleted log closes its files without waiting for the collector.
-        self._log: Flushable = weakref.proxy(log)
         self._health = health
 
-    def flush(self) -> int:
+    def flush(self, log: Flushable) -> int:
         """Put everything appended before the call on disk; return the offset after it. Flusher thread.
 
         Raise FlushPostponed if the flush could not begin: the caller may try again. Any other failure is final: the
         system may have dropped the dirty pages, and a second sync would succeed without them.
         """
-        log = self._log
         with self.lock:
             if self._health.failure is not None:
                 raise self._health.offline()
@@ -85,32 +82,31 @@ class Durability:
             target, active = log.log_end_offset, log.active
             if target == self.recovery_point and not self.unflushed.sealed:
                 return target
-            with OnError(OSError, self._fail):
+            try:
                 if self.unflushed or self._is_save_due(active):
-                    return self._flush_all()
+                    return self._flush_all(log)
                 active.file.sync()
+            except OSError as error:
+                self._fail(log, error)
             self.recovery_point = target
             return target
 
-    def _flush_all(self) -> int:
+    def _flush_all(self, log: Flushable) -> int:
         """Flush sealed segments and file names too, and save state for a recovery if that is due."""
-        log = self._log
         with log.lock:
             file = log.active.file
-            mark, pending = self._mark_all()
+            mark, pending = self._mark_all(log)
         self.unflushed.sync(pending, file, log.epochs)
-        self._note_flushed(mark)
+        self._note_flushed(log, mark)
         return mark.end
 
-    def _mark_all(self) -> tuple[Mark, Pending]:
+    def _mark_all(self, log: Flushable) -> tuple[Mark, Pending]:
         """Return what a flush that begins now covers; save state if that is due. Call with the log's lock held."""
-        log = self._log
-        pending = self.unflushed.pending(self._save_if_due())
+        pending = self.unflushed.pending(self._save_if_due(log))
         return Mark(log.log_end_offset, self.cuts, log.active, pending), pending
 
-    def _note_flushed(self, mark: Mark) -> None:
+    def _note_flushed(self, log: Flushable, mark: Mark) -> None:
         """Record that everything in a mark is on disk. Call with `lock` held."""
-        log = self._log
         self.recovery_point = max(self.recovery_point, mark.end)
         pending = mark.pending
         if pending is None:
@@ -131,26 +127,21 @@ class Durability:
                     if segments[segment_number(segments, segment.base_offset)] is segment:
                         segment.note_flushed()
 
-    @property
-    def is_flush_due(self) -> bool:
-        """Whether a flush is due even if no client waits for one: a segment was sealed, or much was appended."""
-        return self._health.failure is None and (
-            bool(self.unflushed.sealed) or self._is_save_due(self._log.active)
-        )
+    def is_flush_due(self, log: Flushable) -> bool:
+        """Tell whether a flush is due even if no client waits for one: a segment was sealed, or much was appended."""
+        return self._health.failure is None and (bool(self.unflushed.sealed) or self._is_save_due(log.active))
 
-    @property
-    def files_to_flush(self) -> int:
-        """About how many files `flush` would sync."""
-        if self._log.log_end_offset == self.recovery_point and not self.unflushed.sealed:
+    def files_to_flush(self, log: Flushable) -> int:
+        """Return about how many files `flush` would sync."""
+        if log.log_end_offset == self.recovery_point and not self.unflushed.sealed:
             return 0
         return 1 + self.unflushed.count
 
-    def flush_mark(self) -> Mark | None:
+    def flush_mark(self, log: Flushable) -> Mark | None:
         """Prepare for a sync of the whole file system; return what it will cover.
 
         Return None if the log is offline: `flush` then raises the error.
         """
-        log = self._log
         with self.lock:
             # In the order of `flush`.
             end, active = log.log_end_offset, log.active
@@ -159,11 +150,11 @@ class Durability:
             if not self.unflushed and not self._is_save_due(active):
                 return Mark(end, self.cuts, active, None)
             with log.lock:
-                mark, pending = self._mark_all()
+                mark, pending = self._mark_all(log)
             self.unflushed.prepare(pending, log.epochs)
             return mark
 
-    def flushed(self, mark: Mark) -> bool:
+    def flushed(self, log: Flushable, mark: Mark) -> bool:
         """Record that a sync of the file system after `flush_mark` has succeeded; return whether that covers the log.
 
         It does not if the log was truncated in between, or if a flush failed: the data may have been lost before the
@@ -172,7 +163,7 @@ class Durability:
         with self.lock:
             if mark.cuts != self.cuts or self._health.failure is not None:
                 return False
-            self._note_flushed(mark)
+            self._note_flushed(log, mark)
             return True
 
     def cut(self, gone: tuple[Segment, ...]) -> None:
@@ -181,9 +172,8 @@ class Durability:
         self.unflushed.forget(gone)
         self.saved_bytes = 0
 
-    def _fail(self, error: OSError) -> NoReturn:
+    def _fail(self, log: Flushable, error: OSError) -> NoReturn:
         """Refuse writes after a failed sync, unless a file could not even be opened: then nothing was lost."""
-        log = self._log
         if isinstance(error, files.Shortage):
             raise FlushPostponed(
                 f"{log}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
@@ -195,9 +185,8 @@ class Durability:
     def _is_save_due(self, active: Segment) -> bool:
         return active.size - self.saved_bytes >= SAVE_INTERVAL_BYTES
 
-    def _save_if_due(self) -> tuple[int, bytes] | None:
+    def _save_if_due(self, log: Flushable) -> tuple[int, bytes] | None:
         """Save indexes and producers if that is due; return `Pending.saved`."""
-        log = self._log
         active = log.active
         if not self._is_save_due(active):
             return None

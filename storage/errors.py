@@ -1,12 +1,11 @@
 """The exceptions of storage.
 
-The broker maps each class to an error code of the protocol. `segment` has one more, `Mismatch`. Every message says what
-is wrong, where, and what to do.
+The broker maps each class to an error code of the protocol. Every message says what is wrong, where, and what to do.
 """
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
@@ -73,6 +72,15 @@ class FlushPostponed(StorageError):
 
 class CorruptLog(StorageError):
     """The requested bytes are damaged; the rest of the log is served."""
+
+
+class Mismatch(CorruptLog):
+    """The files of a segment do not match its summary: call `Log.recheck` with it, and try again."""
+
+    def __init__(self, message: str, segment: Any) -> None:
+        """Name the segment."""
+        super().__init__(message)
+        self.segment = segment
 
 
 class ReadFailed(StorageError):

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat as stat_module
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -23,7 +22,7 @@ from tidelog.storage.errors import ReadFailed
 
 Readable = bytes | bytearray
 Map = mmap.mmap
-_PAGE_BYTES = mmap.PAGESIZE
+_PAGE_BYTES: Final = mmap.PAGESIZE
 
 
 _NO_FILE: Final = Path(os.devnull)
@@ -31,9 +30,9 @@ _NO_FILE: Final = Path(os.devnull)
 # The longest tick of a Linux kernel (HZ=100).
 _TICK_MS: Final = 10
 # The disk is full, or the user's quota is used up.
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # Errors of opening a file that say nothing about the disk.
-SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Shortage(OSError):
@@ -242,7 +241,7 @@ class FileSlice:
 
 
 # What a read at the end of a log returns, without opening one of its files.
-NOTHING = FileSlice(File(_NO_FILE), 0, 0)
+NOTHING: Final = FileSlice(File(_NO_FILE), 0, 0)
 
 
 def real(path: Path) -> Path:
@@ -288,9 +287,9 @@ def status(path: Path) -> Status | None:
     return Status(stat.st_size, stat.st_mtime_ns // 1_000_000)
 
 
-_PART_BYTES = 65536
+_PART_BYTES: Final = 65536
 # More than the longest `SystemTable`.
-_TABLE_BYTES = 8192
+_TABLE_BYTES: Final = 8192
 
 
 def latest_ms(modified_ms: int) -> int:
@@ -564,6 +563,8 @@ def link(source: Path, target: Path) -> None:
 
 def copy(source: Path, target: Path) -> None:
     """Copy a file's content, durably, and its modification time."""
+    import shutil  # loads the modules of four compressors, which a start need not do
+
     _refuse_irregular(source)
     shutil.copyfile(source, target)
     modified_ns = os.stat(source).st_mtime_ns
@@ -583,6 +584,8 @@ def remove(path: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder and its content, as far as possible; errors are ignored."""
+    import shutil  # as in `copy`
+
     shutil.rmtree(path, ignore_errors=True)
 
 

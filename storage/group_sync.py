@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage import files
 from tidelog.storage.disk_space import DiskSpace
@@ -18,14 +19,14 @@ from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
 # From this many files on, one `syncfs` is cheaper.
-FILES_MIN = 4
+FILES_MIN: Final = 4
 # How much dirty memory `syncfs` may have to write: a disk takes 100 ms for it at most. With many files it may be more:
 # to sync a file takes about as long as to write FILE_BYTES.
-DIRTY_BYTES_MAX = 64 << 20
-FILE_BYTES = 1 << 20
-_UNKNOWN_BYTES = 1 << 63
+DIRTY_BYTES_MAX: Final = 64 << 20
+FILE_BYTES: Final = 1 << 20
+_UNKNOWN_BYTES: Final = 1 << 63
 # How long the amount of dirty memory is believed: reading it takes a tenth of a sync.
-LOOK_EVERY_S = 0.02
+LOOK_EVERY_S: Final = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class GroupSync:
         for log in logs:
             if log not in done:
                 try:
-                    log.durability.flush()
+                    log.flush()
                 except StorageError as error:
                     failures[log] = without_frames(error)
                     if isinstance(error, LogDeleted):
@@ -96,13 +97,13 @@ class GroupSync:
     def flush_together(self, logs: Collection[Log]) -> Collection[Log]:
         """Flush the logs on this file system by one `syncfs` if that is cheaper; return the logs that were flushed."""
         here = self.reached(logs)
-        if not self.is_cheaper_than(sum(log.durability.files_to_flush for log in here)):
+        if not self.is_cheaper_than(sum(log.durability.files_to_flush(log) for log in here)):
             return ()
         # `flush_mark` writes what must be on disk, before the sync; `flushed` records the result after it.
-        marks = {log: mark for log in here if (mark := log.durability.flush_mark()) is not None}
+        marks = {log: mark for log in here if (mark := log.durability.flush_mark(log)) is not None}
         if not self.sync():
             return ()
-        return {log for log, mark in marks.items() if log.durability.flushed(mark)}
+        return {log for log, mark in marks.items() if log.durability.flushed(log, mark)}
 
     def reached(self, logs: Iterable[Log]) -> list[Log]:
         """Return the logs on this file system: a partition's folder may be on another one."""

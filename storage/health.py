@@ -5,11 +5,12 @@ Knows nothing of what is written. Changed under the log's lock, or before other 
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 
-_UNTIL_RESTART = "; reads go on; repair the disk and restart"
+_UNTIL_RESTART: Final = "; reads go on; repair the disk and restart"
 
 
 class Health:

@@ -7,7 +7,7 @@ of a deleted partition, and a start removes it.
 
 import uuid
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, layout, recovery
@@ -19,8 +19,8 @@ from tidelog.storage.segment import log_bytes
 from tidelog.storage.shared import Shared
 
 # Files in a partition's folder that are rebuilt from the log, or that mean nothing elsewhere.
-_OF_A_LOG = (*SUFFIXES, SNAPSHOT, ".txnindex")
-_OF_A_PARTITION = (layout.PARTITION_METADATA, layout.LEADER_EPOCHS)
+_OF_A_LOG: Final = (*SUFFIXES, SNAPSHOT, ".txnindex")
+_OF_A_PARTITION: Final = (layout.PARTITION_METADATA, layout.LEADER_EPOCHS)
 
 
 class Staged(NamedTuple):

@@ -8,8 +8,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import ClassVar
 
-from crc32c import crc32c
-
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.search import find_entry
 from tidelog.storage import files
 

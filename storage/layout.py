@@ -25,20 +25,20 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETE_SUFFIX: Final = "-delete"  # ends the folder name of a partition that is being deleted
 NAME_BYTES_MAX: Final = 255  # the longest name of a file or folder on Linux
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
+_PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 
 # In the folder of a partition.
 PARTITION_METADATA: Final = "partition.metadata"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
 SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
-_LOG = re.compile(r"(\d{20})\.log")
-_OF_SEGMENT = re.compile(r"(?P<offset>\d{20})(?P<suffix>.*)")
+_LOG: Final = re.compile(r"(\d{20})\.log")
+_OF_SEGMENT: Final = re.compile(r"(?P<offset>\d{20})(?P<suffix>.*)")
 
-_VERSION = "1"
+_VERSION: Final = "1"
 # What a new data folder may hold: the lock, a `meta.properties` that a crashed start has half written, and what file
 # systems and desktops leave.
-_HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
+_HARMLESS: Final = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
 
 
 def partition_of(name: str) -> tuple[str, int] | None:

@@ -9,12 +9,13 @@ file is rebuilt from the log.
 from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage import checkpoints, files
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.layout import LEADER_EPOCHS
 
-NONE = -1
+NONE: Final = -1
 
 
 def epochs_in(data: bytes) -> list[tuple[int, int]]:

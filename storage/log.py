@@ -37,8 +37,17 @@ from tidelog.storage import files, layout, pins, verification
 from tidelog.storage.batch_rules import Checked as Checked
 from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
+from tidelog.storage.disk_space import is_passing
 from tidelog.storage.durability import Durability
-from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, OnError, ReadFailed, TakesLong
+from tidelog.storage.errors import (
+    LogDeleted,
+    LogOffline,
+    Mismatch,
+    OffsetOutOfRange,
+    OnError,
+    ReadFailed,
+    TakesLong,
+)
 from tidelog.storage.files import FileSlice
 from tidelog.storage.health import Health
 from tidelog.storage.layout import LOG, SUMMARY
@@ -49,7 +58,7 @@ from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.by_offset import segment_number
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.unflushed import Unflushed
@@ -57,9 +66,9 @@ from tidelog.storage.unflushed import Unflushed
 # The isolation level of consumers that read only decided transactions; 0 is read_uncommitted.
 READ_COMMITTED: Final = 1
 # A smaller log without producers needs no snapshot: the next start reads its batch headers instead.
-SNAPSHOT_FROM_BYTES = 4 << 10
+SNAPSHOT_FROM_BYTES: Final = 4 << 10
 
-_new = tuple.__new__
+_new: Final = tuple.__new__
 _log = logging.getLogger(__name__)
 
 
@@ -121,7 +130,7 @@ class Log:
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
         self.durability = Durability(
-            self, self.health, recovery_point, Unflushed(folder, unflushed, names, shared.disk)
+            self.health, self.active, recovery_point, Unflushed(folder, unflushed, names, shared.disk)
         )
         self.update_config(config)
 
@@ -143,6 +152,10 @@ class Log:
     def prompt_bytes(self) -> int:
         """The largest uncompressed batch that `append` takes without `check`."""
         return self._rules.prompt_bytes
+
+    def keeps(self, size_bytes: int) -> bool:
+        """Tell whether a valid, uncompressed batch of this size is stored as it is."""
+        return self._rules.keeps(size_bytes)
 
     @property
     def takes_writes(self) -> bool:
@@ -460,6 +473,10 @@ class Log:
 
     # Durability and health.
 
+    def flush(self) -> int:
+        """Put everything appended before the call on disk; return the offset after it (`Durability.flush`)."""
+        return self.durability.flush(self)
+
     def mend(self) -> None:
         """Try to repair what a failure left, and take writes again if that succeeds."""
         with self.lock:
@@ -482,20 +499,50 @@ class Log:
         *,
         may_recheck: bool = True,
     ) -> None:
-        """Load the newest good snapshot and replay the batches after it; no batch before `since` has a producer."""
+        """Load the newest good snapshot and replay the batches after it; no batch before `since` has a producer.
+
+        Batches before the log's start count: a producer may send its last batch again after DeleteRecords. If they
+        cannot be read, only those after it do.
+        """
         offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset, write)
-        start = max(self.log_start_offset, since) if offset is None else offset
+        start = since if offset is None else offset
+        try:
+            self._note_producers(start, may_recheck)
+        except (OSError, ReadFailed) as error:
+            if start >= self.log_start_offset or (isinstance(error, OSError) and is_passing(error)):
+                raise
+            # Retention will delete what cannot be read. Later batches of a producer that was found may be there.
+            _log.warning("producers before the log's start are forgotten log=%s error=%r", self, str(error))
+            self.producers.clear()
+            self._note_producers(max(since, self.log_start_offset), may_recheck)
+
+    def _note_producers(self, start: int, may_recheck: bool) -> None:
+        """Note the producer of every batch from `start` on."""
+        end = start  # of the batch before
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start, may_recheck=may_recheck):
-                if header.magic != MAGIC:
-                    # Converted messages have lost their producer's id, so its remembered sequence may be too old.
+                # Converted messages have lost their producer's id, so its remembered sequence may be too old.
+                # The same holds for damage that DeleteRecords has left before the log's start.
+                if header.magic != MAGIC or (
+                    end < min(header.base_offset, self.log_start_offset)
+                    and self._has_damage(end, header.base_offset)
+                ):
                     self.producers.clear()
+                end = header.last_offset + 1
                 if header.producer_id >= 0 and not header.is_control:
                     # Only a batch with LogAppendTime has its append time; the segment's last one bounds the others.
                     append_ms = (
                         header.max_timestamp if header.is_log_append_time else segment.summary.last_append_ms
                     )
                     self.producers.note(header, header.base_offset, append_ms)
+
+            if end < self.log_start_offset and self._has_damage(end, self.log_end_offset):
+                self.producers.clear()
+
+    def _has_damage(self, start: int, end: int) -> bool:
+        """Tell whether offsets of a range, which no batch has, are damaged."""
+        damage = (damage for segment in self.segments for damage in segment.summary.damage)
+        return any(start < each.next_offset <= end for each in damage)
 
     # Truncation and deletion.
 
@@ -589,7 +636,7 @@ class Log:
         """Flush and save everything; return False if an earlier failure prevents that."""
         if self.health.failure is not None and not self.health.mend():
             return False
-        self.durability.flush()
+        self.flush()
         with self.lock, self.offline_on_error():
             self.active.close()  # `finish` needs a descriptor, and there may be no other.
             with suppress(Mismatch):  # Nothing was appended to it, so its files stay as they are.

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
@@ -48,11 +48,11 @@ from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
 # Recovery mostly reads and computes checksums, both without the GIL.
-RECOVERY_THREADS = 4
+RECOVERY_THREADS: Final = 4
 # Concurrent flushes share the file system's journal commits.
-CLOSING_THREADS = 8
+CLOSING_THREADS: Final = 8
 # How many logs are flushed in one step: the first sync usually writes the data of the others too.
-FLUSHED_AT_ONCE = 100
+FLUSHED_AT_ONCE: Final = 100
 
 _log = logging.getLogger(__name__)
 
@@ -481,7 +481,7 @@ class LogManager:
             if log.health.failure is not None and not self.disk.is_full:
                 log.mend()
             log.snapshots.write()
-            if log.config.flush_policy == "acks" and log.durability.is_flush_due:
+            if log.config.flush_policy == "acks" and log.durability.is_flush_due(log):
                 self._group_sync.flush([log])
         if not self._is_boot_saved and not self.disk.is_full:
             with suppress(OSError):

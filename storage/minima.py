@@ -20,8 +20,8 @@ __all__ = ["BEYOND", "STRETCHES_MAX", "STRETCH_BYTES", "UNKNOWN", "Minima", "Str
 
 STRETCH_BYTES: Final = 4 << 10
 STRETCHES_MAX: Final = 2048
-_HEAD = Struct(">qq")
-_TIME_BYTES = 8
+_HEAD: Final = Struct(">qq")
+_TIME_BYTES: Final = 8
 
 
 class Stretch(NamedTuple):

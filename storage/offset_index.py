@@ -7,12 +7,13 @@ never its answer.
 
 from bisect import bisect_right
 from struct import Struct
+from typing import Final
 
 from tidelog.storage.index_file import IndexFile
 
-ENTRY = Struct(">ii")
-_unpack = ENTRY.unpack_from
-ENTRY_BYTES = ENTRY.size
+ENTRY: Final = Struct(">ii")
+_unpack: Final = ENTRY.unpack_from
+ENTRY_BYTES: Final = ENTRY.size
 
 
 class OffsetIndex(IndexFile):

@@ -1,7 +1,8 @@
 """The snapshots of a log's idempotent producers. They spare a start the headers of most batches.
 
-Owns the `.snapshot` files, the list of them, and the snapshot that waits to be written. They are hints: a lost or
-damaged one costs a start some time, nothing else. `producer_state` owns their bytes.
+Owns the `.snapshot` files, the list of them, and the snapshot that waits to be written. Most are hints: a lost or
+damaged one costs a start some time, nothing else. After a deletion of segments, only a snapshot names the producers of
+their batches, so `secure` puts one on disk before. `producer_state` owns the bytes.
 
 The waiting snapshot changes under the log's lock, so that it is as of an offset. The files and their list change under
 `lock`, which is held while a file is written. A thread that needs both, as for a cut, takes the log's lock first.
@@ -11,20 +12,21 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage import files, producer_state
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.producer_state import Producers, ProducerState
 
-SUFFIX = ".snapshot"
-KEPT = 2
+SUFFIX: Final = ".snapshot"
+KEPT: Final = 2
 Write = Callable[[Callable[[], None]], object]  # calls a function, now or later
 
 
 class ProducerSnapshots:
     """The snapshots of one log; `offsets` are those that are on disk."""
 
-    __slots__ = ("_cuts", "_disk", "_folder", "_log_lock", "_name", "_unsaved", "lock", "offsets")
+    __slots__ = ("_cuts", "_disk", "_folder", "_log_lock", "_name", "_secured", "_unsaved", "lock", "offsets")
 
     def __init__(self, folder: Path, name: str, log_lock: threading.Lock, disk: DiskSpace) -> None:
         """Begin without snapshots; `name` is the log's name in messages."""
@@ -37,6 +39,7 @@ class ProducerSnapshots:
         # An offset, the producers as of it, and the number of cuts before. Only the latest is kept.
         self._unsaved: tuple[int, Producers, int] | None = None
         self._cuts = 0
+        self._secured: int | None = None  # the snapshot that `secure` put on disk
 
     def keep(self, offset: int, producers: Producers) -> None:
         """Keep a snapshot as of an offset, to be written soon. Call with the log's lock held."""
@@ -48,7 +51,7 @@ class ProducerSnapshots:
         self._cuts += 1
 
     def write(self) -> None:
-        """Write the waiting snapshot, if there is one, and remove all but the newest ones.
+        """Write the waiting snapshot, if there is one, and remove all but the newest ones and the secured one.
 
         A failure costs time at the next start. For the maintenance thread: many producers take long.
         """
@@ -63,14 +66,35 @@ class ProducerSnapshots:
             with self._disk.optional_write("producers", self._name):
                 files.write(snapshot_path(self._folder, offset), producer_state.encode(producers))
                 known = sorted([*self.offsets, offset])
-                for older in known[:-KEPT]:
-                    files.remove(snapshot_path(self._folder, older))
-                self.offsets = known[-KEPT:]
+                kept = {*known[-KEPT:], self._secured}
+                self._remove([older for older in known if older not in kept], known)
+
+    def secure(self, recovery_point: int) -> None:
+        """Put the newest snapshot up to the recovery point on disk, and keep it until a newer one is secured.
+
+        Call before the deletion of segments that it covers. A power cut may tear later snapshots, or take the batches
+        that they tell of. A failure does not stop the deletion, which a full disk needs.
+        """
+        with self.lock, self._disk.optional_write("producers", self._name):
+            offset = max((known for known in self.offsets if known <= recovery_point), default=None)
+            if offset is not None:
+                files.sync(snapshot_path(self._folder, offset))
+                files.sync_folder(self._folder)
+                self._secured = offset
+                self._remove([older for older in self.offsets if older < offset], self.offsets)
+
+    def _remove(self, useless: list[int], known: list[int]) -> None:
+        """Remove some of the known snapshots. Call with `lock` held."""
+        for offset in useless:
+            files.remove(snapshot_path(self._folder, offset))
+        self.offsets = [offset for offset in known if offset not in useless]
 
     def load(self, state: ProducerState, offsets: list[int], end_offset: int, write: Write) -> int | None:
         """Do as `load_latest` does, and remember which are left. Call with `lock` held, or before the log is shared."""
         found = load_latest(state, self._folder, offsets, end_offset, write)
         self.offsets = [known for known in offsets if found is not None and known <= found]
+        # `secure` leaves no older one.
+        self._secured = min(self.offsets, default=None)
         return found
 
     def retire(self, folder: Path) -> None:

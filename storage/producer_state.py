@@ -18,32 +18,31 @@ from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION: Final = 1
 # How many batches a producer may have in flight, and so may send again (KAFKA-5494).
-REMEMBERED_BATCHES = 5
-SEQUENCE_MAX = (1 << 31) - 1
+REMEMBERED_BATCHES: Final = 5
+SEQUENCE_MAX: Final = (1 << 31) - 1
 _NO_COORDINATOR = _NO_TRANSACTION = -1
 
-_HEAD = Struct(">hIi")
-_ROW = Struct(">qhiqiqiq")
-_CRC_FROM = 6
+_HEAD: Final = Struct(">hIi")
+_ROW: Final = Struct(">qhiqiqiq")
+_CRC_FROM: Final = 6
 
 # A producer in memory: its epoch, then its batches, oldest first: last sequence, last offset delta, last offset, time.
 _EPOCH: Final = Struct(">h")
 _BATCH: Final = Struct(">iiqq")
-_unpack_epoch = _EPOCH.unpack_from
-_unpack_batch = _BATCH.unpack_from
+_unpack_epoch: Final = _EPOCH.unpack_from
+_unpack_batch: Final = _BATCH.unpack_from
 _BATCH_BYTES: Final = _BATCH.size
 _OLDER_BYTES: Final = (REMEMBERED_BATCHES - 1) * _BATCH_BYTES
 # What a producer takes besides: the header of the bytes object, its id, its slot in a dict that has just grown.
-PRODUCER_BYTES = 33 + 32 + 105
+PRODUCER_BYTES: Final = 33 + 32 + 105
 # How many are forgotten under the lock at once: an append may wait for it.
-_AT_ONCE = 256
+_AT_ONCE: Final = 256
 
 # Packed producers by id, in the order in which they last sent.
 Producers = dict[int, bytes]

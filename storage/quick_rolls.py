@@ -7,12 +7,13 @@ would be kept too long otherwise.
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import retention
 from tidelog.storage.segment import Segment
 
-QUICK_ROLLS = 32
+QUICK_ROLLS: Final = 32
 
 _log = logging.getLogger(__name__)
 

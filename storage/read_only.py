@@ -12,13 +12,13 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import append_index, files, last_entries, sidecars, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.compaction import swap
-from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.index_file import Data
 from tidelog.storage.layout import APPEND_INDEX, LOG, SUMMARY
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import Mismatch, Segment, State
+from tidelog.storage.segment import Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.summary import NONE, OFFSET_MAX, Summary
@@ -74,14 +74,13 @@ class ReadOnlySegment(Segment):
         return self.shared.open_file(self.path(LOG))
 
     def _append_index_of(self, data: Data) -> AppendIndex:
-        origin, opened = self.summary.origin, self.shared.open_append_indexes
-        return _ReadOnlyAppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, opened)
+        origin, bound = self.summary.origin, self.shared.open_append_indexes
+        return _ReadOnlyAppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, bound)
 
 
 class ReadOnlyLog(Log):
     """A log as of when it was opened; it takes no appends."""
 
-    shared: ReadOnlyShared
     opened_ms = 0
 
     def recheck(self, segment: Segment, source: Source) -> Segment | None:
@@ -90,6 +89,7 @@ class ReadOnlyLog(Log):
             raise TakesLong(f"{self}: a segment has to be checked again")
         if self._is_replaced(segment):
             # Load all segments again: others may have been replaced too.
+            assert isinstance(self.shared, ReadOnlyShared)
             self.segments = _segments(self.directory, self.config, self.shared, self.opened_ms)
         else:
             found = verification.recheck(segment, self.epochs.at)
@@ -158,7 +158,8 @@ def open_segment(
     """Open a segment without the batch that is being written; return None if it was just deleted."""
     interval = config.index_interval_bytes
     unread = Summary(0, 0, base_offset, NONE, interval)
-    segment = ReadOnlySegment(folder, base_offset, 0, unread, config.segment_index_bytes, shared)
+    state = State.COPY if mark else State.SEALED
+    segment = ReadOnlySegment(folder, base_offset, 0, unread, config.segment_index_bytes, shared, state)
     segment.mark = mark
     beside = sidecars.load(segment)  # first: a broker appends, and describes more then
     summary = beside.summary
@@ -168,7 +169,6 @@ def open_segment(
     segment.size = status.size
     known = summary or beside.unknown(base_offset, status.size, min(status.modified_ms, now_ms), interval)
     segment.summary = fresh = known.only_times(base_offset)
-    segment.state = State.COPY if mark else State.SEALED
     try:
         if (
             summary is None

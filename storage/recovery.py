@@ -37,7 +37,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.topic_options import TopicConfig
@@ -56,14 +56,14 @@ from tidelog.storage.compaction import swap
 from tidelog.storage.continuity import Opened, PendingWrites
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import is_passing
-from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.errors import CorruptLog, Mismatch, OffsetOutOfRange
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import Mismatch, Segment, State
+from tidelog.storage.segment import Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.sidecars import Sidecars
 from tidelog.storage.sources import PATIENT
@@ -71,12 +71,12 @@ from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 
 # Suffixes of files that do not count: deleted, half written.
-_LEFTOVERS = (DELETED, ".tmp")
-_DIGITS = 20
+_LEFTOVERS: Final = (DELETED, ".tmp")
+_DIGITS: Final = 20
 # Calls a function for each log, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
 # The syncs that a log takes on its own: its end, its leader epochs, and their name. Append times are mostly on disk.
-_SYNCS_ALONE = 3
+_SYNCS_ALONE: Final = 3
 
 _log = logging.getLogger(__name__)
 
@@ -202,6 +202,8 @@ def find(
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, pending)
     segments[-1].become(State.ACTIVE)
+    if known.was_cut_off:
+        pending.write(partial(_cut_append_times, segments[-1]))
     for segment in segments:
         verification.log_damage(segment)
     verification.log_transactions(segments)
@@ -216,8 +218,8 @@ def find(
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
     nameless = list(takewhile(last_entries.begins_with_messages, segments))
-    since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
-    _load_epochs(log, known, since)
+    since = max((segment.next_offset for segment in nameless), default=0)
+    _load_epochs(log, known, max(since, log.log_start_offset))
     log.load_producers(found.snapshots, since, pending.write)
     _hold_writes(log, pending)
     return log
@@ -527,6 +529,12 @@ def _seal(segment: Segment, pending: PendingWrites) -> None:
         segment.replace_files(flushed=False)
     else:
         segment.seal()
+
+
+def _cut_append_times(segment: Segment) -> None:
+    """Remove append times of batches that a power cut took: a later start would take them for proof of a loss."""
+    with suppress(CorruptLog):  # the first append will say it
+        segment.append_index.cut(segment.next_offset - segment.base_offset)
 
 
 def _finish(segment: Segment, pending: PendingWrites) -> None:

@@ -10,12 +10,12 @@ shorter. With `cleanup.policy=compact` alone nothing expires, except segments be
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.segment import Segment
 
-UNLIMITED = -1
+UNLIMITED: Final = -1
 BEFORE_START, TOO_MUCH, TOO_OLD = _RULES = ("log start", "retention.bytes", "retention.ms")
 
 

@@ -7,11 +7,12 @@ is subtracted, so that segments are not all sealed at once.
 """
 
 import random
+from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.summary import Summary
 
-NEVER = 1 << 63
+NEVER: Final = 1 << 63
 
 
 class RollTimes:

@@ -13,29 +13,30 @@ the indexes and the summary must be rebuilt (`verification`).
 from collections.abc import Iterable
 from enum import Enum, auto
 from pathlib import Path
-
-from crc32c import crc32c
+from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import entries, record_times
 from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, Buffer
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex, AppendTime, Described, Stored
 from tidelog.storage.blocks import Digests, Unverified
-from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange
 from tidelog.storage.index_file import Data
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.layout import APPEND_INDEX, INDEX, LOG, SUMMARY, TIME_INDEX
 from tidelog.storage.offset_index import OffsetIndex
+from tidelog.storage.open_files import OpenFiles
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE, OFFSET_MAX, Damage, Origin, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
-_RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
+_RARE: Final = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
 class State(Enum):
@@ -50,8 +51,13 @@ class State(Enum):
     COPY = auto()  # made by compaction: the names of its files still end with its `mark`
     REPLACED = auto()  # by a copy, which may have its file names: it opens no more files
 
+    @property
+    def keeps_files_open(self) -> bool:
+        """Whether a segment in this state keeps its files open."""
+        return self in (State.ACTIVE, State.COPY)
 
-_NEXT = {
+
+_NEXT: Final = {
     # By a roll, or after a start has scanned it.
     State.ACTIVE: {State.SEALED},
     # ACTIVE by a truncation, a start or a scan; REPLACED by compaction.
@@ -72,15 +78,6 @@ def log_bytes(folder: Path) -> int:
     return sum(each.size for each in logs if each is not None)
 
 
-class Mismatch(CorruptLog):
-    """A segment's files do not match its summary: call `Log.recheck`, and try again."""
-
-    def __init__(self, message: str, segment: "Segment") -> None:
-        """Name the segment to `Log.recheck`."""
-        super().__init__(message)
-        self.segment = segment
-
-
 class Segment:
     """A segment; `size` is how much of its log is published to readers.
 
@@ -90,9 +87,8 @@ class Segment:
     """
 
     __slots__ = (
-        "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
-        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "last_offset_max", "mark", "sample",
-        "shared", "size", "state", "summary", "unverified",
+        "_entry_ms", "_finished_size", "_opened", "base_offset", "folder", "identity", "index_bytes_max",
+        "last_offset_max", "mark", "sample", "shared", "size", "state", "summary", "unverified",
     )  # fmt: skip
 
     def __init__(
@@ -103,24 +99,21 @@ class Segment:
         summary: Summary,
         index_bytes_max: int,
         shared: Shared,
+        state: State = State.SEALED,
     ) -> None:
-        """Describe a sealed segment whose files exist; nothing is opened."""
+        """Describe a segment whose files exist; nothing is opened."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
         self.summary = summary
         self.index_bytes_max = index_bytes_max
         self.shared = shared
-        self.state = State.SEALED
+        self.state = state
         self.mark = ""
         self.identity = next(shared.identities)
         self.sample: KeySample | None = None
         self.unverified: Unverified | None = None
-        self._file: files.File | None = None
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._append_index: AppendIndex | None = None
-        self._digests: Digests | None = None
+        self._opened = OpenFiles(stays_open=state.keeps_files_open)
         self._finished_size = -1
         self._entry_ms = NONE  # the append time that the append index was last asked to note
         self.last_offset_max = 0
@@ -144,12 +137,12 @@ class Segment:
         """
         interval = config.index_interval_bytes
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms, origin=origin)
-        segment = cls(folder, base_offset, 0, summary, config.segment_index_bytes, shared)
+        state = State.COPY if mark else State.ACTIVE
+        segment = cls(folder, base_offset, 0, summary, config.segment_index_bytes, shared, state)
         segment.mark = mark
-        segment.state = State.COPY if mark else State.ACTIVE
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
-        segment._append_index = segment._append_index_of(bytearray())
+        segment._opened.append_index = segment._append_index_of(bytearray())
         return segment
 
     # Files.
@@ -165,50 +158,48 @@ class Segment:
     @property
     def file(self) -> files.File:
         """The log file, opened on first use. Only `read` and `slice` verify its bytes."""
-        file = self._file
+        file = self._opened.file
         return self._open() if file is None else file
 
     def _open(self) -> files.File:
         try:
-            opened = self._open_file()
+            file = self._open_file()
         except FileNotFoundError:
             self._refuse_replaced()
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         self._refuse_replaced()
+        opened = self._opened
         with self.shared.open_segments.lock:
             # If two threads open it at once, one wins: the file knows where the next append goes.
-            if self._file is None:
-                opened.size = self.size
-                self._file = opened
+            if opened.file is None:
+                file.size = self.size
+                opened.file = file
                 if not self.is_active:
-                    self.shared.open_segments.note(self)
-            return self._file
+                    self.shared.open_segments.note(opened)
+            return opened.file
 
     def _open_file(self) -> files.File:
         return files.File(self.path(LOG))
 
     def release(self) -> None:
         """Close the files that can be opened again; readers keep those that they hold."""
+        opened = self._opened
         with self.shared.open_segments.lock:
-            self.let_go()
-            if self._append_index is not None:
-                self._append_index.let_go()
-
-    def let_go(self) -> None:
-        """Do as `release` with the lock of `open_segments` held; nothing is closed in a state that keeps files open."""
-        if self.state in (State.SEALED, State.REPLACED):
-            self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
+            opened.let_go()
+            if opened.append_index is not None:
+                opened.append_index.let_go()
 
     def close(self) -> None:
         """Close the log file, even of an active segment: it has been flushed, and no append follows."""
+        opened = self._opened
         with self.shared.open_segments.lock:
-            self._file = None
-            if self._append_index is not None:
-                self._append_index.let_go()
+            opened.file = None
+            if opened.append_index is not None:
+                opened.append_index.let_go()
 
     def sync(self) -> None:
         """Put the files of a sealed segment on disk; missing files were deleted and need no sync."""
-        file = self._file
+        file = self._opened.file
         if file is not None:
             file.sync()
         else:
@@ -248,13 +239,13 @@ class Segment:
         """Read verified bytes of its log from a source. Raise Mismatch."""
         if self.unverified is not None:
             self.verify(position, position + count, source)
-        return source.read(self._file or self._open(), count, position)
+        return source.read(self._opened.file or self._open(), count, position)
 
     def slice(self, position: int, length: int, data: bytes | None, source: Source) -> files.FileSlice:
         """Return a verified slice of its log; `data` has its bytes if they were read already. Raise Mismatch."""
         if self.unverified is not None:
             self.verify(position, position + length, source)
-        return files.FileSlice(self._file or self._open(), position, length, data)
+        return files.FileSlice(self._opened.file or self._open(), position, length, data)
 
     def verify(self, start: int, end: int, source: Source) -> None:
         """Verify the blocks of a range that were not verified since the segment was loaded. Raise Mismatch."""
@@ -274,27 +265,27 @@ class Segment:
     @property
     def digests(self) -> Digests:
         """The digests of its blocks, to add to."""
-        digests = self._digests
+        digests = self._opened.digests
         if digests is None:
-            digests = self._digests = Digests(self.summary.digests)
+            digests = self._opened.digests = Digests(self.summary.digests)
         return digests
 
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index, loaded on first use."""
-        index = self._offset_index
+        index = self._opened.offset_index
         return self._load_indexes()[0] if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index, loaded on first use."""
-        index = self._time_index
+        index = self._opened.time_index
         return self._load_indexes()[1] if index is None else index
 
     @property
     def append_index(self) -> AppendIndex:
         """The append index, loaded on first use."""
-        index = self._append_index
+        index = self._opened.append_index
         return self._load_append_index() if index is None else index
 
     def _refuse_replaced(self) -> None:
@@ -306,12 +297,13 @@ class Segment:
 
     def append(self, data: memoryview | bytearray, valid: ValidBatch, base_offset: int, now_ms: int) -> int:
         """Write one batch that has its offsets; return its position. After an OSError call `cut_torn`."""
-        if self._offset_index is None:
+        opened = self._opened
+        if opened.offset_index is None:
             self._load_indexes()
-        digests, summary = self._digests or self.digests, self.summary
+        digests, summary = opened.digests or self.digests, self.summary
         position = self.size
         end = position + len(data)
-        file = self._file or self.file
+        file = opened.file or self.file
         if now_ms != self._entry_ms:
             # Before the batch, so that a crash leaves no batch without its append time.
             self.append_index.append_if_later(base_offset - self.base_offset, now_ms)
@@ -401,14 +393,16 @@ class Segment:
 
     @property
     def _append_entries(self) -> int:
-        return self.summary.append_entries if self._append_index is None else len(self._append_index)
+        index = self._opened.append_index
+        return self.summary.append_entries if index is None else len(index)
 
     def bound_indexes(self, index_bytes_max: int) -> None:
         """Limit the size of each index from now on."""
         self.index_bytes_max = index_bytes_max
         offsets, times = self.summary.offset_entries, self.summary.time_entries
-        if self._offset_index is not None and self._time_index is not None:
-            offsets, times = len(self._offset_index), len(self._time_index)
+        opened = self._opened
+        if opened.offset_index is not None and opened.time_index is not None:
+            offsets, times = len(opened.offset_index), len(opened.time_index)
         self._limit_offsets(offsets, times, self._append_entries)
 
     def _limit_offsets(self, offset_entries: int, time_entries: int, append_entries: int) -> None:
@@ -424,11 +418,12 @@ class Segment:
 
     def cut_torn(self) -> None:
         """Cut off what a failed append wrote after the published end."""
-        if self._file is not None:
-            self._file.truncate(self.size)
+        opened = self._opened
+        if opened.file is not None:
+            opened.file.truncate(self.size)
         self._entry_ms = NONE
-        if self._append_index is not None:
-            self._append_index.cut(self.next_offset - self.base_offset)
+        if opened.append_index is not None:
+            opened.append_index.cut(self.next_offset - self.base_offset)
 
     def save(self, *, final: bool = False, flushed: bool = False, durably: bool = False) -> bytes:
         """Write indexes and summary, with `final` as of a sealed segment; `durably` forces the summary to disk.
@@ -445,8 +440,9 @@ class Segment:
         # Before the files are written: if that fails, no index file matches the summary once memory is released.
         summary.offset_entries, summary.time_entries = len(offset_index), len(time_index) + bool(entry)
         summary.offset_crc, summary.time_crc = offset_index.save(), time_index.save(entry)
-        if self._append_index is not None:  # otherwise nothing was appended since the summary was read
-            summary.append_entries, summary.append_crc = len(self._append_index), self._append_index.save()
+        index = self._opened.append_index
+        if index is not None:  # otherwise nothing was appended since the summary was read
+            summary.append_entries, summary.append_crc = len(index), index.save()
         summary.flushed = 1
         once_flushed = summary.encode()
         summary.flushed = int(flushed)
@@ -480,15 +476,17 @@ class Segment:
     def seal(self) -> None:
         """Seal it and release its memory, after `finish`."""
         self.become(State.SEALED)
-        self._offset_index = self._time_index = self._append_index = self._digests = None
+        self._opened.forget_indexes()
 
     def become(self, state: State) -> None:
         """Change to another state, or keep the current one."""
         assert state is self.state or state in _NEXT[self.state], f"{self.path(LOG)}: {self.state} to {state}"
+        opened = self._opened
         with self.shared.open_segments.lock:
             self.state = state
-            if state is State.SEALED and self._file is not None:
-                self.shared.open_segments.note(self)
+            opened.stays_open = state.keeps_files_open
+            if state is State.SEALED and opened.file is not None:
+                self.shared.open_segments.note(opened)
 
     def note_flushed(self) -> None:
         """Write into the summary of a sealed segment that all of it is on disk, if the summary is final."""
@@ -539,12 +537,12 @@ class Segment:
         if self.is_active:
             # Closing added an entry that an active segment does not have.
             time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
-        indexes = offset_index, time_index
+        opened = self._opened
         with self.shared.open_segments.lock:
-            self._offset_index, self._time_index = indexes
+            opened.offset_index, opened.time_index = offset_index, time_index
             if not self.is_active:
-                self.shared.open_segments.note(self)
-        return indexes
+                self.shared.open_segments.note(opened)
+        return offset_index, time_index
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         indexes = None if self.is_known_by_index else self.load_indexes()
@@ -568,9 +566,9 @@ class Segment:
         if self.is_active and not self._is_file_of(index, stored):
             index.replace_file()
         with self.shared.open_segments.lock:
-            self._append_index = index
+            self._opened.append_index = index
             if not self.is_active:
-                self.shared.open_segments.note(self)
+                self.shared.open_segments.note(self._opened)
         return index
 
     def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool = False) -> AppendIndex | None:
@@ -581,7 +579,7 @@ class Segment:
         summary would seem to belong to another log.
         """
         summary, stored = self.summary, append_index.load(self.path(APPEND_INDEX))
-        index = self._append_index = self._mended(stored, bound_ms, is_tail_lost=is_tail_lost)
+        index = self._opened.append_index = self._mended(stored, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
@@ -590,7 +588,7 @@ class Segment:
 
     def write_append_times(self, times: Iterable[AppendTime]) -> None:
         """Write the append times of a copy."""
-        index = self._append_index = self._append_index_of(append_index.encoded(times))
+        index = self._opened.append_index = self._append_index_of(append_index.encoded(times))
         files.write(index.path, index.encode())
 
     def _is_file_of(self, index: AppendIndex, stored: Stored) -> bool:
@@ -604,27 +602,29 @@ class Segment:
         return self._append_index_of(append_index.mended(stored, log, bound_ms, is_tail_lost=is_tail_lost))
 
     def _append_index_of(self, data: Data) -> AppendIndex:
-        origin, opened = self.summary.origin, self.shared.open_append_indexes
-        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, opened)
+        origin, bound = self.summary.origin, self.shared.open_append_indexes
+        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, origin, data, bound)
 
     def _empty_indexes(self, file_bytes: int | None = None) -> tuple[OffsetIndex, TimeIndex]:
         indexes = (
             OffsetIndex(self.path(INDEX), bytearray(), file_bytes),
             TimeIndex(self.path(TIME_INDEX), bytearray(), file_bytes),
         )
-        self._offset_index, self._time_index = indexes
+        self._opened.offset_index, self._opened.time_index = indexes
         self._limit_offsets(0, 0, self._append_entries)
         return indexes
 
     def unread(self, size: int) -> "Segment":
         """Return an active segment of the same log, to scan; it knows only what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
-        segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
-        segment._file = self.file
+        segment = type(self)(
+            self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared, State.ACTIVE
+        )
         segment.mark = self.mark
-        segment.state = State.ACTIVE
-        segment._digests = Digests()
-        segment._append_index = self._append_index
+        opened = segment._opened
+        opened.file = self.file
+        opened.digests = Digests()
+        opened.append_index = self._opened.append_index
         segment._empty_indexes()
         return segment
 
@@ -632,7 +632,7 @@ class Segment:
         """Rebuild indexes and summary from the log; what the log does not hold stays as it is."""
         self.summary = self.summary.only_times(self.base_offset)
         self.unverified = None
-        self._digests = Digests()
+        self._opened.digests = Digests()
         self._empty_indexes()
         self.scan(refuses, epoch_at)
         self.summary.appended_from = min(self.summary.appended_from, self.next_offset)
@@ -691,6 +691,6 @@ class Segment:
         self.identity = next(self.shared.identities)
         self.size = position
         self.rebuild()
-        self._append_index = index
+        self._opened.append_index = index
         self._entry_ms = NONE
         return index.drop(self.next_offset - self.base_offset)

@@ -17,12 +17,11 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import (
     append_index,
@@ -209,6 +208,10 @@ class SegmentCheck:
         self._leave_torn_tail(found)
         if self._is_cut_short and found.next_offset == self._around.closed_at:
             self._say(SUMMARY, 0, f"not of this log, which a clean stop closed at offset {found.next_offset}")
+            self._is_cut_short, self._summary = False, None
+        elif self._is_cut_short and self.flushed_to == NONE and found.next_offset == self._around.next_base:
+            # A start has cut the log here, and a power cut took the summary that it wrote then.
+            self._say(SUMMARY, 0, "describes more than the log, which the next segment continues")
             self._is_cut_short, self._summary = False, None
         if self._is_cut_short and self._summary is not None:
             lost, end = self._summary.log_bytes - segment.size, self._summary.next_offset

@@ -5,6 +5,7 @@ step of a search forgets that it runs on the event loop.
 """
 
 import threading
+from mmap import mmap
 from typing import Final, NamedTuple, Protocol
 
 from tidelog.storage.errors import NotInMemory
@@ -30,13 +31,13 @@ class Source(NamedTuple):
 
 
 class _Scratch(threading.local):
-    """A read buffer of each thread: fresh memory would cost more than the read."""
+    """A read buffer of each thread: fresh memory would cost more than the read. What is never used takes no memory."""
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(SCRATCH_BYTES))
+        self.view = memoryview(mmap(-1, SCRATCH_BYTES))
 
 
-_scratch = _Scratch()
+_scratch: Final = _Scratch()
 
 
 def _read_warm(file: File, count: int, position: int) -> memoryview:

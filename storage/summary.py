@@ -12,21 +12,20 @@ from pathlib import Path
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage import files
 from tidelog.storage.blocks import DIGEST_BYTES, count_of
 from tidelog.storage.minima import UNKNOWN, Minima
 
-MAGIC = b"TLSM"
+MAGIC: Final = b"TLSM"
 VERSION: Final = 7
-NONE = -1  # no timestamp, no offset
-OFFSET_MAX = (1 << 63) - 1
+NONE: Final = -1  # no timestamp, no offset
+OFFSET_MAX: Final = (1 << 63) - 1
 
-_HEAD = Struct(">4sHH")
-_DAMAGE = Struct(">qqq")
-_CRC = Struct(">I")
+_HEAD: Final = Struct(">4sHH")
+_DAMAGE: Final = Struct(">qqq")
+_CRC: Final = Struct(">I")
 
 
 class Origin(IntEnum):
@@ -153,8 +152,8 @@ class Summary:
             return None
         try:
             _, _, damages = _HEAD.unpack_from(data)
-            summary = cls(*_NUMBERS.unpack_from(data, _HEAD.size))
-            summary.origin = Origin(summary.origin)
+            numbers = dict(zip(_NAMES, _NUMBERS.unpack_from(data, _HEAD.size), strict=True))
+            summary = cls(**numbers | {"origin": Origin(numbers["origin"])})
             at = _HEAD.size + _NUMBERS.size
             end = at + damages * _DAMAGE.size
             summary.damage = tuple(Damage(*each) for each in _DAMAGE.iter_unpack(data[at:end]))

@@ -8,13 +8,14 @@ For an entry (T, o), every record of the segment with a timestamp above T has an
 """
 
 from struct import Struct
+from typing import Final
 
 from tidelog.storage import files
 from tidelog.storage.index_file import IndexFile
 
-BEYOND = 1 << 31
+BEYOND: Final = 1 << 31
 
-ENTRY = Struct(">qi")
+ENTRY: Final = Struct(">qi")
 
 
 def last_entry(data: bytes | files.Map) -> tuple[int, int]:

@@ -5,15 +5,15 @@ An entry stays until its sync has succeeded, so a flush that could not begin los
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.storage import files
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 
-_FILES_OF_A_SEGMENT = 4
-_FILES_OF_A_NAME = 2
+_FILES_OF_A_SEGMENT: Final = 4
+_FILES_OF_A_NAME: Final = 2
 
 
 class Pending(NamedTuple):

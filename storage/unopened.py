@@ -5,7 +5,7 @@ checkpoints say of the log stays.
 """
 
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import pins
@@ -15,7 +15,7 @@ from tidelog.storage.recovery import Known
 from tidelog.storage.segment import Segment, log_bytes
 from tidelog.storage.shared import Shared
 
-_REMEDY = "repair that and restart the broker"
+_REMEDY: Final = "repair that and restart the broker"
 
 
 class UnopenedLog(Log):

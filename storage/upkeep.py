@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from tidelog.storage import files, retention
 from tidelog.storage.durability import SEALED_AT_ONCE
+from tidelog.storage.errors import Mismatch
 from tidelog.storage.layout import LOG, SUMMARY
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
 
 _Flush = Callable[[Log], object]
@@ -19,15 +20,11 @@ _Flush = Callable[[Log], object]
 _log = logging.getLogger(__name__)
 
 
-def enforce_retention(
-    log: Log, now_ms: int, flush: _Flush = lambda log: log.durability.flush()
-) -> int | None:
+def enforce_retention(log: Log, now_ms: int, flush: _Flush = Log.flush) -> int | None:
     """Delete expired segments, roll an idle one, and remove files whose delay is over; a limited number per call.
 
     `flush` is called if something must be on disk before. Return `next_due_ms`.
     """
-    # Before segments are deleted: those after the latest snapshot may be the only record of their producers.
-    log.snapshots.write()
     while True:
         try:
             _delete_and_roll(log, now_ms, flush)
@@ -74,11 +71,33 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     # Only this thread deletes from the front, so the same segments are there below.
     if not count or not _keep_ends(log, left, flush):
         return
+    _keep_producers(log, left[0], flush)
     with log.lock:
         size_bytes = sum(segment.size for segment in log.segments[:count])
         log.drop_segments(count, now_ms)
     log.shared.tally.deleted(count, size_bytes)
     _log.info("retention deleted log=%s segments=%d log_start_offset=%d", log, count, log.log_start_offset)
+
+
+def _keep_producers(log: Log, first: Segment, flush: _Flush) -> None:
+    """Put a snapshot on disk that covers the segments before `first`: nothing else names their producers.
+
+    It has to be as of a flushed offset: a start after a power cut does not believe one of batches that are gone. May
+    wait, so call it without the lock.
+    """
+    if not log.producers.producers:
+        return
+    with log.lock:
+        is_covered = any(
+            first.base_offset <= offset <= log.recovery_point for offset in log.snapshots.offsets
+        )
+        if not is_covered:
+            log.copy_producers()
+    log.snapshots.write()
+    # After the write, so that it covers also a snapshot of a roll in between.
+    if not is_covered and log.health.failure is None:
+        flush(log)
+    log.snapshots.secure(log.recovery_point)
 
 
 def _begin_another(log: Log, now_ms: int) -> bool:

@@ -16,8 +16,8 @@ from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 
-CHUNK_BYTES = 1 << 20
-INT32_MAX = (1 << 31) - 1
+CHUNK_BYTES: Final = 1 << 20
+INT32_MAX: Final = (1 << 31) - 1
 # The leader epoch before the first batch.
 NO_EPOCH: Final = -1
 # A wrapper of the older formats that decompresses to more is not opened to read its offsets.

@@ -22,9 +22,9 @@ from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messag
 from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.swap import Outdated, swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
-from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
 
 # Errors after which the next pass may succeed: the log was truncated, or a segment was rebuilt.
@@ -59,7 +59,7 @@ def clean(
     cuts = log.durability.cuts
     sweep(log.directory)
     if any(not each.summary.flushed for each in plan.candidates):
-        structural(log.durability.flush)
+        structural(log.flush)
     plan = yield from _all_known(log, plan)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
     one = _Pass(log, keys, plan.now_ms, structural, cuts)

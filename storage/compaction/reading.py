@@ -20,8 +20,9 @@ from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import blocks, verification
+from tidelog.storage.errors import Mismatch
 from tidelog.storage.layout import LOG
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from struct import Struct
+from typing import Final
 
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
@@ -23,17 +24,17 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, Source
 
 # The first read is the usual index interval and about a batch; further reads grow up to the maximum.
-FIRST_READ_BYTES = 8192
-MAX_READ_BYTES = 65536
+FIRST_READ_BYTES: Final = 8192
+MAX_READ_BYTES: Final = 65536
 # How much of a batch is read and walked over at once: it has to fit into the processor's cache.
-PART_BYTES = 65536
-SMALL_BATCH_BYTES = 1024
+PART_BYTES: Final = 65536
+SMALL_BATCH_BYTES: Final = 1024
 # How much a prompt source reads for a walk over a segment: in memory, some tenths of a millisecond; and from the disk.
-PROMPT_WALK_BYTES = 256 << 10
-BRIEF_WALK_BYTES = 2 << 20
-_NO_BYTES = memoryview(b"")
+PROMPT_WALK_BYTES: Final = 256 << 10
+BRIEF_WALK_BYTES: Final = 2 << 20
+_NO_BYTES: Final = memoryview(b"")
 
-_batch_length = Struct(">i").unpack_from
+_batch_length: Final = Struct(">i").unpack_from
 
 
 # Where a batch is: its position, its size (0 for none), and the bytes of it that were read so far; if read from WARM,

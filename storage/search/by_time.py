@@ -12,13 +12,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.errors import CorruptLog, Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.in_batch import first_from, first_record, first_record_at, largest_record
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE
 
@@ -35,11 +35,12 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-LATEST, EARLIEST = -1, -2
+LATEST: Final = -1
+EARLIEST: Final = -2
 # The bounds of a prompt search: segments that it passes, some 0.15 us each, and segments or batches that it searches in
 # vain, some 2 ms each.
-PROMPT_SEGMENTS = 20_000
-PROMPT_SEARCHES = 2
+PROMPT_SEGMENTS: Final = 20_000
+PROMPT_SEARCHES: Final = 2
 
 
 class Timeline(NamedTuple):

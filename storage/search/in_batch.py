@@ -6,6 +6,7 @@ than `PROMPT_BYTES` of records raise TakesLong.
 """
 
 from struct import Struct
+from typing import Final
 
 from tidelog.protocol.records import compression, kernel, legacy, message_set
 from tidelog.protocol.records.batch import (
@@ -27,17 +28,17 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
 # The smallest batch whose times are cached: smaller ones are read several at once, which is needed anyway.
-_KEPT_RECORDS_MIN = 32
+_KEPT_RECORDS_MIN: Final = 32
 # The most that the cached times of one batch may take. A batch of 64 MiB, decompressed, with close times takes less.
-_KEPT_BYTES_MAX = times_cache.TimesCache.BYTES_MAX // 4
+_KEPT_BYTES_MAX: Final = times_cache.TimesCache.BYTES_MAX // 4
 # Twice the usual index interval.
-LARGE_BATCH_BYTES = 8192
+LARGE_BATCH_BYTES: Final = 8192
 # How much of a batch a prompt source reads, decompresses and walks over: about 2 ms.
-PROMPT_BYTES = 1 << 20
-_INT64_MIN = -(1 << 63)
-_FIRST_RECORD = kernel.Cut(0, 0, 0)
-_FIRST_PLAIN_RECORD = kernel.Cut(0, HEADER_BYTES, 0)
-_base_offset = Struct(">q").unpack_from
+PROMPT_BYTES: Final = 1 << 20
+_INT64_MIN: Final = -(1 << 63)
+_FIRST_RECORD: Final = kernel.Cut(0, 0, 0)
+_FIRST_PLAIN_RECORD: Final = kernel.Cut(0, HEADER_BYTES, 0)
+_base_offset: Final = Struct(">q").unpack_from
 
 
 def first_record(

@@ -11,7 +11,7 @@ append times are bounds, records that may have been appended in the range count.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import BatchHeader
@@ -26,8 +26,8 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
 # How much a prompt search may read, about 2 ms, and how much reading a header counts for.
-PROMPT_BYTES = 1 << 20
-HEADER_COST_BYTES = 2 << 10
+PROMPT_BYTES: Final = 1 << 20
+HEADER_COST_BYTES: Final = 2 << 10
 
 
 class _Window(NamedTuple):

@@ -6,7 +6,7 @@ Owns the packed form of the times, and the memory that they take. Knows nothing 
 import threading
 from collections import deque
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from tidelog.protocol.records import kernel, search
 from tidelog.protocol.records.batch import BatchHeader, Buffer
@@ -14,8 +14,8 @@ from tidelog.protocol.records.batch import BatchHeader, Buffer
 # Base offset, base timestamp, leader epoch, size of a time, size of an entry; then the entries that kernel.times makes.
 _HEAD: Final = Struct(">qqiBB")
 _HEAD_BYTES: Final = _HEAD.size
-_unpack_head = _HEAD.unpack_from
-_unpack_base_offset = Struct(">q").unpack_from
+_unpack_head: Final = _HEAD.unpack_from
+_unpack_base_offset: Final = Struct(">q").unpack_from
 _INT64_MIN: Final = -(1 << 63)
 _POSITION_BITS: Final = 40
 
@@ -23,7 +23,7 @@ _POSITION_BITS: Final = 40
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 
-_new = tuple.__new__
+_new: Final = tuple.__new__
 
 
 class Found(NamedTuple):
@@ -95,12 +95,12 @@ def base_offset(packed: bytes) -> int:
 class TimesCache:
     """Packed times by key; at a bound in bytes, the oldest entry goes. For any thread."""
 
-    BYTES_MAX = 32 << 20
+    BYTES_MAX: ClassVar[int] = 32 << 20
     # What an entry takes besides its packed times: the object's header, its key, its slots in the dict (105 bytes after
     # the dict has grown) and the deque.
-    ENTRY_BYTES = 33 + 32 + 105 + 8
+    ENTRY_BYTES: ClassVar[int] = 33 + 32 + 105 + 8
     # A table with a byte for each batch that was searched once. Batches that share a slot forget each other: no harm.
-    SEEN_BITS = 18
+    SEEN_BITS: ClassVar[int] = 18
 
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}

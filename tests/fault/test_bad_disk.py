@@ -95,7 +95,7 @@ def write_and_read_while_interrupted(folder: Path) -> None:
         for log in logs:
             fill(log, [[NOW + n] for n in range(10)])
         assert GroupSync(folder, manager.trust).flush(logs) == {}
-        assert logs[0].durability.flush() == 10 * (start + 1)
+        assert logs[0].flush() == 10 * (start + 1)
         at_once(manager.look_after())
         retain(manager)
         manager.truncate("t", 3, 5)
@@ -178,12 +178,12 @@ def test_I5_a_segment_that_was_saved_between_two_tries_to_seal_it_is_sealed(
 def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    assert log.durability.flush() == 1
+    assert log.flush() == 1
     fill(log, [[NOW]])
     with disk.failing("sync"), pytest.raises(LogOffline, match="flush failed"):
-        log.durability.flush()
+        log.flush()
     with pytest.raises(LogOffline, match="restart"):
-        log.durability.flush()
+        log.flush()
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
     assert log.recovery_point == 1
@@ -205,7 +205,7 @@ def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_writte
             log.append(batch([NOW]), NOW)
     assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]
     fill(log, [[NOW + 1]])
-    log.durability.flush()
+    log.flush()
     for started in (log, open_log(tmp_path)):
         assert [(row.offset, row.timestamp) for row in scan(started)] == [(0, NOW), (1, NOW + 1)]
 
@@ -215,7 +215,7 @@ def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    flushed = log.durability.flush_mark()
+    flushed = log.durability.flush_mark(log)
     assert flushed is not None
     disk.fill(room=5)
     with disk.failing("truncate"), pytest.raises(LogOffline):
@@ -224,7 +224,7 @@ def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(
     log.health.distrust("a flush failed")  # that was under way
     with pytest.raises(LogOffline, match="restart"):
         log.append(batch([NOW]), NOW)
-    assert not log.durability.flushed(flushed)
+    assert not log.durability.flushed(log, flushed)
     assert not log.close()
 
 
@@ -235,21 +235,21 @@ def test_P11_a_new_segment_is_in_its_folder_on_disk_before_flush_returns(
     log = open_log(folder, segment_bytes=150)
     disk.calls.clear()
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     assert disk.paths("sync")[0] == folder / f"{0:020d}.log"
     assert disk.paths("sync")[-2:] == [folder, tmp_path]
     disk.calls.clear()
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     assert disk.paths("sync") == [folder / f"{0:020d}.log"]
     fill(log, [[NOW], [NOW]])
     disk.calls.clear()
-    log.durability.flush()
+    log.flush()
     assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= {
         p.name for p in disk.paths("sync")
     }
     assert folder / f"{2:020d}.log" in disk.paths("sync")
     assert folder in disk.paths("sync")
     disk.calls.clear()
-    assert log.durability.flush() == 4
+    assert log.flush() == 4
     assert disk.paths("sync") == []

@@ -83,7 +83,7 @@ def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_r
             try:
                 log.append(batch([NOW]), NOW)
                 appended += 1
-                acknowledged = log.durability.flush()
+                acknowledged = log.flush()
                 assert not has_failed, f"an acknowledgement after sync {nth} had failed"
             except LogOffline:
                 has_failed = True
@@ -96,6 +96,6 @@ def test_F8_after_a_sync_that_failed_nothing_is_acknowledged_and_everything_is_r
         again = open_log(folder, recovery_point=acknowledged, segment_bytes=250)
         assert again.log_end_offset >= acknowledged
         assert again.append(batch([NOW]), NOW).base_offset == again.log_end_offset - 1
-        assert again.durability.flush() == again.log_end_offset
+        assert again.flush() == again.log_end_offset
         disk.heal()
     assert nth > 10

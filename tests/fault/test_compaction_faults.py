@@ -67,7 +67,7 @@ def test_P13_I1_whatever_fails_in_a_pass_nothing_is_lost_and_the_next_is_made(
         folder = tmp_path / str(nth) / "topic-0"
         log = filled(folder)
         before = rows_of(log)
-        log.durability.flush()
+        log.flush()
         fault = disk.fail(*CALLS, error=number, after=nth - 1, times=None if lasts else 1)
         with contextlib.suppress(OSError, StorageError):
             clean(log, NOW + 10)
@@ -105,7 +105,7 @@ def test_P8_P13_a_segment_that_is_damaged_before_a_pass_stays_as_it_is_and_the_o
         log.roll(NOW)
     log.append(keyed((b"a", None), (b"z", b"1")), NOW)
     log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
     spoil(log, 1, 4)
     with contextlib.suppress(CorruptLog):
@@ -263,7 +263,7 @@ def test_retention_that_takes_a_segment_away_amid_a_pass_takes_nothing_else(
     tmp_path: Path, before_swap: bool
 ) -> None:
     log = filled(tmp_path / "topic-0")
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
 
     def expire() -> None:
@@ -285,7 +285,7 @@ def test_a_pass_that_retention_meets_ends_without_an_error(
 ) -> None:
     """Before its first step, and amid it, when the files are gone and nobody holds them open."""
     log = filled(tmp_path / "topic-0", file_delete_delay_ms=0)
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
     due = plan.due(log, NOW + 10, by_yield=by_yield)
     assert due is not None
@@ -304,7 +304,7 @@ def test_a_pass_that_retention_meets_ends_without_an_error(
 
 def test_a_pass_goes_on_with_the_other_groups_where_retention_took_a_segment_of_one(tmp_path: Path) -> None:
     log = filled(tmp_path / "topic-0", segments=12, segment_bytes=400)
-    log.durability.flush()
+    log.flush()
     due = plan.due(log, NOW + 10, by_yield=False)
     assert due is not None
     groups = plan.groups(list(due.candidates), log.segments[:-1], log.config)
@@ -329,7 +329,7 @@ def test_P15_what_is_cut_off_amid_a_pass_has_replaced_nothing(
     tmp_path: Path, offset: int, before_swap: bool
 ) -> None:
     log = filled(tmp_path / "topic-0")
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
     amid(log, lambda: log.truncate(offset), before_swap)
     left = [row for row in before if row.offset < offset]
@@ -338,7 +338,7 @@ def test_P15_what_is_cut_off_amid_a_pass_has_replaced_nothing(
     for n in range(4):
         log.append(keyed((b"a", None), (b"b", b"new%d" % n)), NOW + 11)
         log.roll(NOW + 11)
-    log.durability.flush()
+    log.flush()
     left += rows_of(log, start=offset)
     retention_ms = log.config.delete_retention_ms
     for at_ms in (12, retention_ms + 13, 2 * retention_ms + 14):
@@ -352,12 +352,12 @@ def test_I7_a_cut_takes_back_what_was_known_to_be_clean(tmp_path: Path) -> None:
     for n, key in enumerate((b"a", b"b", b"c", b"d")):
         log.append(keyed((key, b"%d" % n)), NOW)
         log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     clean(log, NOW)
     log.truncate(2)  # which leaves a whole and clean segment
     log.append(keyed((b"a", None)), NOW)
     log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     again = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), recovery_point=3, **COMPACTED)
     # A pass that goes by yield may leave the first as it is: nobody compares it with what has come at 2.
     assert [each.segments[0].summary.cleaned_to for each in (log, again)] == [2, 2]
@@ -420,7 +420,7 @@ def test_F11_S96_S98_readers_go_on_while_segments_are_replaced(tmp_path: Path) -
         for n in range(rounds):
             for i in range(6):
                 put(7 * n + i)
-            log.durability.flush()
+            log.flush()
             clean(log, NOW + n)
             if failures:
                 break
@@ -435,7 +435,7 @@ def test_F11_S96_S98_readers_go_on_while_segments_are_replaced(tmp_path: Path) -
 
 def test_a_reader_that_holds_a_segment_gets_its_records_or_looks_again(tmp_path: Path) -> None:
     log = filled(tmp_path / "topic-0")
-    log.durability.flush()
+    log.flush()
     log.release()
     held, before = log.segments, rows_of(log)
     log.release()
@@ -458,7 +458,7 @@ def test_P13_what_is_left_of_a_swap_that_a_full_disk_stopped_is_done_before_the_
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = filled(tmp_path / "topic-0")
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
     with disk.failing("remove", error=errno.ENOSPC):
         with contextlib.suppress(StorageError):

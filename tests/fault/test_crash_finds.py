@@ -15,7 +15,7 @@ from tests.fault.crash.scenarios import SCENARIOS
 from tidelog.protocol.records import entries
 from tidelog.storage import append_index, files, log_manager, retention
 from tidelog.storage.append_index import AppendIndex
-from tidelog.storage.durability import Durability
+from tidelog.storage.durability import Durability, Flushable
 from tidelog.storage.segment import Segment
 
 # Seconds of one processor; a busy machine may take many times that.
@@ -26,8 +26,8 @@ def nothing(*_: Any) -> None:
     """Do not do it, and say that it was done."""
 
 
-def no_flush(durability: Durability) -> int:
-    return durability._log.log_end_offset
+def no_flush(_durability: Durability, log: Flushable) -> int:
+    return log.log_end_offset
 
 
 def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_manager.save_offsets) -> None:

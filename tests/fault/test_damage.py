@@ -39,7 +39,7 @@ def made(folder: Path, codec: int) -> Log:
     """Make a log of several segments and of two leader epochs, times not in order, and stop it cleanly."""
     log = open_log(folder, **OPTIONS)
     fill(log, [[NOW + 30, NOW + 10], [NOW + 20], [NOW, NOW + 40]], codec=codec)
-    log.durability.flush()
+    log.flush()
     log = open_log(folder, recovery_point=log.recovery_point, **OPTIONS)
     fill(log, [[NOW + 50, NOW + 60], [NOW + 55]], codec=codec)
     log.roll(NOW)
@@ -164,7 +164,7 @@ def check(folder: Path, rows: list[Row], recovery_point: int, *, clean: bool = F
 def test_I1_a_summary_of_bytes_that_a_power_cut_took_is_not_believed_later(tmp_path: Path) -> None:
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW], [NOW + 10]])
-    log.durability.flush()
+    log.flush()
     kept, point = log.active.size, log.recovery_point
     fill(log, [[NOW + 100], [NOW + 90]])
     log.active.save()  # as every 16 MiB; before the flush is over the power goes, and takes what was not flushed
@@ -174,7 +174,7 @@ def test_I1_a_summary_of_bytes_that_a_power_cut_took_is_not_believed_later(tmp_p
     log = open_log(folder, recovery_point=point, **OPTIONS)
     assert log.log_end_offset == 2
     fill(log, [[NOW + 20], [NOW + 30], [NOW + 40]], value=b"other")
-    log.durability.flush()
+    log.flush()
     rows = scan(log)
     check(image(folder, tmp_path / "c"), rows, log.recovery_point)
 
@@ -203,7 +203,7 @@ def test_a_summary_that_says_flushed_is_not_believed_of_other_bytes_of_the_same_
     assert "rebuilt from the log" in caplog.text
     assert "reason=summary-not-of-this-log" in caplog.text
     fill(log, [[NOW + 60]])
-    log.durability.flush()
+    log.flush()
     rows = scan(log)
     caplog.clear()
     # What was found is written down: after a crash at the latest, as then the end is looked at.
@@ -294,7 +294,7 @@ def test_damage_at_the_end_is_followed_by_the_next_offsets(
             again.read(9, 100, True, PATIENT)
         assert [row.offset for row in scan(again)] == [*range(8), 10]
         assert scan(again)[:8] == rows[:8]
-        again.durability.flush()
+        again.flush()
         for clean in (False, True):
             if clean:
                 again.close()
@@ -357,7 +357,7 @@ def test_the_event_loop_rebuilds_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_index_that_is_not_of_the_log_stops_nothing(tmp_path: Path, suffix: str, then: str) -> None:
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW + n] for n in range(9)])
-    log.durability.flush()
+    log.flush()
     folder = tmp_path / "a"
     log.close()
     log.active.path(suffix).write_bytes(b"?" * 8)
@@ -511,7 +511,7 @@ def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 500)
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW + n] for n in range(8)])
-    log.durability.flush()
+    log.flush()
     flushed = log.active.size
     fill(log, [[NOW + 9], [NOW + 10]])
     folder = image(tmp_path / "a", tmp_path / "b")

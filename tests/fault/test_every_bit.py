@@ -61,7 +61,7 @@ def whole(folder: Path, *, clean: bool) -> Whole:
     log = manager.create("t", 0, bytes(range(16)), CONFIG)
     for number, times in enumerate([[30, 10], [20], [0, 40], [50, 60], [55], [70] * 6, [90], [80, 100]]):
         if number == 4:
-            log.durability.flush()
+            log.flush()
             manager.checkpoint()
             manager.abandon()
             manager, log = opened(folder)
@@ -76,7 +76,7 @@ def whole(folder: Path, *, clean: bool) -> Whole:
             ),
             NOW + number,
         )
-    log.durability.flush()
+    log.flush()
     at_once(manager.look_after())
     log.active.save()
     manager.checkpoint()

@@ -54,7 +54,7 @@ def made(folder: Path, shape: str) -> Log:
                 log.append(batch([at] * records, b"v" * size), at)
     if shape == "compacted":
         assert clean_all(log, at + 1000) > 0
-    log.durability.flush()
+    log.flush()
     log.close()
     return log
 

@@ -71,7 +71,7 @@ def go_on(manager: LogManager, number: int) -> int:
             append(log_of(manager), number + taken)
             taken += 1
     for step in (
-        lambda: log_of(manager).durability.flush(),
+        lambda: log_of(manager).flush(),
         manager.checkpoint,
         lambda: retain(manager),
         lambda: at_once(manager.look_after()),
@@ -161,7 +161,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
     disk.heal()
     log = log_of(manager)
     assert log.append(batch([NOW]), NOW).base_offset == end
-    assert log.durability.flush() == end + 1
+    assert log.flush() == end + 1
     assert set(left) < set(scan(log))
     before = scan(log)
     manager.abandon()
@@ -178,7 +178,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
     manager = made(tmp_path / "data")
     log = log_of(manager)
     append(log, 0)
-    log.durability.flush()
+    log.flush()
     log.active.save(flushed=True)
     for number in range(1, 5):
         append(log, number)
@@ -206,7 +206,7 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
     disk.heal()
     log = log_of(manager)
     assert log.append(batch([NOW]), NOW).base_offset == len(left)
-    assert log.durability.flush() == len(left) + 1
+    assert log.flush() == len(left) + 1
     assert scan(log)[:-1] == left
     manager.abandon()
     manager = opened(tmp_path / "data")
@@ -375,7 +375,7 @@ def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_fu
     manager = opened(tmp_path / "data")
     log = manager.create("t", 0, bytes(16), CONFIG)
     append(log, 0)
-    assert log.durability.flush() == 2
+    assert log.flush() == 2
     assert manager.close()
     shutil.rmtree(log.directory)
     disk.fill()
@@ -390,7 +390,7 @@ def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_fu
     disk.heal()
     at_once(manager.look_after())
     append(log, 1)
-    assert log.durability.flush() == 4
+    assert log.flush() == 4
     manager.abandon()
     manager = opened(tmp_path / "data")
     log = log_of(manager)

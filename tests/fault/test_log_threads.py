@@ -42,7 +42,7 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
             failures.append(error)
 
     jobs: list[Callable[[], object]] = [
-        log.durability.flush,
+        log.flush,
         lambda: log.roll(clock[0]),
         lambda: enforce_retention(log, clock[0]),
         log.release,
@@ -73,6 +73,6 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
         for thread in threads:
             thread.join()
     assert failures == []
-    assert log.durability.flush() == APPENDS
+    assert log.flush() == APPENDS
     log.close()
     assert differences(tmp_path, 0) == []

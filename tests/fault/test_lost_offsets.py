@@ -1,5 +1,6 @@
 """I2: offsets that older or missing files have taken from a log are named and refused."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def with_backups(folder: Path, to: Path, **options: object) -> tuple[Log, list[P
     copies = []
     for number in range(END):
         log.append(batch([NOW + number]), NOW + number)
-        log.durability.flush()
+        log.flush()
         log.active.save(flushed=True)
         copies.append(crash(log, to / str(number + 1)))
     log.close()
@@ -102,7 +103,7 @@ def test_I2_an_older_log_beside_a_later_summary_of_a_compacted_segment_is_named_
             older = crash(log, tmp_path / "older-0")
         if offset % 16 == 14:
             log.roll(NOW + offset * 7)
-    log.durability.flush()
+    log.flush()
     assert clean_all(log, NOW + 10**6) > 0
     log.close()
     base = max(int(path.stem) for path in older.glob("*.log"))
@@ -206,10 +207,10 @@ def test_I2_a_backup_of_a_partition_older_than_the_checkpoint_of_its_data_folder
     manager.open()
     log = manager.create("t", 0, bytes(16), BrokerConfig().topic_defaults())
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     older = crash(log, tmp_path / "older")
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     manager.checkpoint()
     manager.close() if clean else manager.abandon()
     shutil.rmtree(tmp_path / "data" / "t-0")
@@ -228,7 +229,7 @@ def test_the_check_finds_the_same_end_as_the_start(tmp_path: Path) -> None:
     manager.open()
     log = manager.create("t", 0, bytes(16), BrokerConfig().topic_defaults())
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     log.active.save(flushed=True)
     manager.abandon()
     assert findings(tmp_path / "data") == []
@@ -246,12 +247,12 @@ def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
         folder = tmp_path / str(step)
         log = open_log(folder / "a", **OPTIONS)
         fill(log, [[NOW]] * 3)
-        log.durability.flush()
+        log.flush()
         log = open_log(folder / "a", recovery_point=3, **OPTIONS)
         for number in range(3, 12):
             log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=number), NOW + number)
             log.snapshots.write()
-        log.durability.flush()
+        log.flush()
         log.active.save(flushed=True)
         log.durability.recovery_point = 0
         death = disk.die("write", "truncate", "sync", "rename", "remove", after=step)
@@ -264,3 +265,20 @@ def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
         if not death.hits:
             break
     assert step > 25
+
+
+def test_I2_append_times_of_batches_that_a_power_cut_took_are_no_proof_after_a_kill(tmp_path: Path) -> None:
+    """The summary describes all of the log that is left, so the first start scans nothing."""
+    log = open_log(tmp_path / "a", **OPTIONS)
+    fill(log, [[NOW], [NOW + 1]])
+    log.flush()
+    log.active.save(flushed=True)
+    size = log.active.size
+    for number in (2, 3):
+        log.append(batch([NOW]), NOW + number)
+    cut = crash(log, tmp_path / "b")
+    os.truncate(cut / f"{0:020d}.log", size)
+    log = open_log(cut, was_cut_off=True, recovery_point=2, **OPTIONS)
+    assert log.log_end_offset == 2
+    again = open_log(crash(log, tmp_path / "c"), was_cut_off=False, recovery_point=0, **OPTIONS)
+    assert (again.log_end_offset, refused(again)) == (2, [])

@@ -293,7 +293,7 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
     log = made(tmp_path / "a", segment_bytes=400)
     assert len(log.segments) == 3
     rows = scan(log)
-    log.durability.flush()
+    log.flush()
     if clean:
         log.close()
     folder = crash(log, tmp_path / "b")
@@ -318,14 +318,14 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
             assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
         assert again.append(batch([NOW + 200]), NOW).base_offset == 24 + restart
         rows.append(Row(24 + restart, NOW + 200, b"v0"))
-        again.close() if clean else again.durability.flush()
+        again.close() if clean else again.flush()
         folder = crash(again, tmp_path / f"c{restart}")
 
 
 def test_I2_a_mark_of_lost_offsets_is_enough_to_know_where_to_go_on(tmp_path: Path) -> None:
     """The segment behind it lost as well, and the checkpoint."""
     log = made(tmp_path / "a", segment_bytes=400)
-    log.durability.flush()
+    log.flush()
     folder = crash(log, tmp_path / "b")
     first, behind = lose(folder, "the end")
     assert open_log(folder, recovery_point=24, **OPTIONS).log_end_offset == behind == 24
@@ -353,7 +353,7 @@ def test_what_kafka_deleted_in_between_is_not_taken_for_lost(tmp_path: Path) -> 
 
 def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
     log = made(tmp_path / "a", segment_bytes=400)
-    log.durability.flush()
+    log.flush()
     folder = crash(log, tmp_path / "b")
     first, _ = lose(folder, "a log in between")
     again = open_log(folder, recovery_point=24, now_ms=NOW + 1000, segment_bytes=400, **OPTIONS)
@@ -497,7 +497,7 @@ def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = made(tmp_path / "a", 30, segment_bytes=700)
-    log.durability.flush()
+    log.flush()
     once_flushed = log.active.save()
     folder = crash(log, tmp_path / "before the flush")
     log.active.write_summary(once_flushed)
@@ -530,7 +530,7 @@ def test_P7_what_a_flush_covered_is_not_scanned_though_no_checkpoint_says_so(
 ) -> None:
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 200)
     log = made(tmp_path / "a", 30, segment_bytes=700)
-    log.durability.flush()
+    log.flush()
     flushed = log.active.size
     fill(log, [[NOW + 400]])
     scanned = []
@@ -739,7 +739,7 @@ def test_V10_what_a_crash_cannot_have_done_is_damage(tmp_path: Path, same_boot: 
 
 
 def flush(log: Log) -> None:
-    log.durability.flush()
+    log.flush()
 
 
 def cut(log: Log) -> None:
@@ -814,7 +814,7 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_was_written_in_part_keeps_no
     """A full disk took a part of a last time entry; the indexes were let go, and do not fit any more."""
     log = open_log(tmp_path, index_interval_bytes=100)
     fill(log, [[NOW + n] for n in range(10)])
-    log.durability.flush()
+    log.flush()
     first = log.active
     first.save(flushed=True)
     kept = {suffix: first.path(suffix).read_bytes() for suffix in (".summary", ".timeindex", ".index")}
@@ -842,7 +842,7 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_wi
     first = log.active
     log.roll(NOW)
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     data = bytearray(first.path(".log").read_bytes())
     data[-3] ^= 1
     first.path(".log").write_bytes(data)
@@ -868,7 +868,7 @@ def test_P12_I2_a_lost_segment_whose_sidecars_a_start_cannot_remove_is_marked_on
     for number in range(3):
         fill(log, [[NOW + number]] * 3)
         log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     lost = log.segments[1]
     lost.path(".log").unlink()
     assert lost.path(".index").stat().st_size
@@ -925,7 +925,7 @@ def damaged_by_a_power_cut(folder: Path) -> None:
     for number in range(2):
         log = manager.create("topic", number, bytes(range(16)), TopicConfig(**KEEP_ALL, segment_bytes=250))
         fill(log, [[NOW + n] for n in range(4)])
-        log.durability.flush()
+        log.flush()
     fill(log, [[NOW + n] for n in range(4)])
     log.snapshots.write()
     manager.checkpoint()
@@ -967,7 +967,7 @@ def test_F8_P12_a_sync_that_fails_at_the_start_is_of_one_log_and_final(
         bad = manager.logs["topic", 1]
         assert scan(bad) == rows
         fill(bad, [[NOW]])
-        bad.durability.flush()
+        bad.flush()
         manager.abandon()
     assert nth > 4
 
@@ -989,7 +989,7 @@ def test_I1_what_was_flushed_behind_the_logs_start_stays_where_less_is_left_befo
     log = open_log(crash(log, tmp_path / "b"), log_start_offset=6, **OPTIONS)
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (6, 6, 2)
     fill(log, [[NOW], [NOW + 1]])
-    log.durability.flush()
+    log.flush()
     for start in (6, 7):
         again = open_log(crash(log, tmp_path / f"c{start}"), log_start_offset=start, **OPTIONS)
         assert [row.offset for row in scan(again)] == [*range(start, 8)]
@@ -1005,7 +1005,7 @@ def test_I5_an_index_that_a_deletion_took_of_a_segment_before_the_start_is_misse
     """A power cut has undone a deletion in part: the log has its name again, and its index has not."""
     options = {"segment_bytes": 300, "index_interval_bytes": 10}
     log = made(tmp_path / "a", batches=12, **options)
-    log.durability.flush()
+    log.flush()
     start = log.segments[2].base_offset
     folder = crash(log, tmp_path / "b")
     log.segments[0].path(".index").rename(folder / f"{0:020d}.index.deleted")
@@ -1014,7 +1014,7 @@ def test_I5_an_index_that_a_deletion_took_of_a_segment_before_the_start_is_misse
     assert log.segments[0].base_offset == 0
     assert [row.offset for row in fetch_all(log)] == [*range(start, 24)]
     assert first_at(log, 0, PATIENT) == (NOW + start * 5, start, log.epochs.at(start))
-    assert not (folder / f"{0:020d}.index").exists()
+    assert log.damaged == ()
     enforce_retention(log, NOW)
     assert (log.segments[0].base_offset, log.damaged) == (start, ())
 
@@ -1024,7 +1024,7 @@ def test_I5_a_sealed_segment_has_its_last_time_entry_though_a_power_cut_took_the
 ) -> None:
     """Its summary is that of a flush before, which vouches for all of the log and for the time index without it."""
     log = made(tmp_path / "a", batches=4, index_interval_bytes=4096)
-    log.durability.flush()
+    log.flush()
     log.active.save(flushed=True)
     before = {suffix: log.active.path(suffix).read_bytes() for suffix in (".summary", ".timeindex")}
     log.roll(NOW)
@@ -1056,7 +1056,7 @@ def test_I2_a_cut_that_a_kill_came_upon_is_on_disk_before_a_stop_vouches_for_the
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
     log = made(tmp_path / "a", batches=4)
-    log.durability.flush()
+    log.flush()
     folder = copied(log, tmp_path / "b", log.active.path(".log").read_bytes()[: positions(log)[1]])
     disk.calls.clear()
     log = open_log(folder, recovery_point=2, **OPTIONS)  # as the checkpoint says before a cut

@@ -155,7 +155,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.recovery_point = self.log.durability.flush()
+        self.recovery_point = self.log.flush()
 
     @rule(version=st.sampled_from(FORMATS))
     def alter_format(self, version: str) -> None:
@@ -228,7 +228,7 @@ class CompactionModel(RuleBasedStateMachine):
             assert not segment.is_active
             youngest = max((r.timestamp for r in self.rows if r.offset < segment.next_offset), default=0)
             assert not lag_ms or youngest <= self.now_ms - lag_ms or youngest <= 0
-        self.recovery_point = self.log.durability.flush()
+        self.recovery_point = self.log.flush()
         going = steps_of(self.log, due, buffer_bytes=buffer_bytes)
         done = None
         try:

@@ -79,7 +79,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.recovery_point = self.log.durability.flush()
+        self.recovery_point = self.log.flush()
         assert self.recovery_point == self.end
 
     @rule(share=st.floats(0, 1))
@@ -114,7 +114,7 @@ class LogModel(RuleBasedStateMachine):
         self.rows = [row for row in self.rows if row.offset >= self.start]
 
     def age_begins(self, base: int, end: int) -> list[int]:
-        """Return when the age of the records from `base` to `end` begins, by the rule as README and S24, S26, P1 say.
+        """Return when the age of the records from `base` to `end` begins, as docs/time.md and S24, S26, P1 say.
 
         The largest timestamp, and where there is none the last append; never later than that. Where the clock went
         back, the last append is the last or the latest.

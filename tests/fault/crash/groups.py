@@ -313,7 +313,7 @@ class GroupsWorld(World):
         before, log = self.state(OFFSETS_TOPIC, 0), self.log(OFFSETS_TOPIC, 0)
         failures: dict[Log, StorageError] = {}
         try:
-            end = log.durability.flush()
+            end = log.flush()
         except StorageError as error:
             self.failed("flush groups", error)
             failures = {log: error}

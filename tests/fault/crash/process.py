@@ -159,11 +159,8 @@ class Process:
 
     def judge(self) -> None:
         """Hold everything that is served against the ledger, and promise it from now on."""
-        fault, self.disk.fault = self.disk.fault, None
-        try:
+        with self.disk.at_rest():
             self._judge()
-        finally:
-            self.disk.fault = fault
 
     def _judge(self) -> None:
         for name, known in list(self.ledger.items()):
@@ -217,7 +214,9 @@ class Process:
         }
 
     def start_twice(self) -> None:
-        """I9: to start again changes nothing."""
+        """I9: to start again changes nothing, unless a failed sync has given up data that this start has still seen."""
+        if self.disk.image.has_given_up:
+            return
         before = self.view()
         self.kill()
         after = self.view()
@@ -250,8 +249,9 @@ class Process:
             logs = tuple(state._replace(of_kafka=len(state.sent)) for state in known.logs)
             self.ledger[name] = known._replace(logs=logs)
         self.mark()
-        for path in self.disk.image.tree().files():
-            if path.endswith((".summary", ".appendindex")):
+        left = self.disk.image.tree().files()
+        for suffix in (".summary", ".appendindex"):  # A summary would vouch for append times that are gone.
+            for path in (each for each in left if each.endswith(suffix)):
                 with contextlib.suppress(OSError):
                     files.remove(FOLDER / path)
                     files.sync_folder((FOLDER / path).parent)

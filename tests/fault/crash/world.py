@@ -166,7 +166,7 @@ class World(Process):
         target, before = self.log(topic, index), self.state(topic, index)
         with self._during_sync(meanwhile):
             try:
-                end = target.durability.flush()
+                end = target.flush()
             except (StorageError, OSError) as error:
                 self.failed(f"flush {topic}-{index}", error)
                 return

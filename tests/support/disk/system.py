@@ -14,6 +14,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -86,6 +87,16 @@ class Disk:
         """Let nothing fail from now on."""
         self.fault = None
         self._untold.clear()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Let nothing fail in here, and report no earlier failure."""
+        fault, untold = self.fault, self._untold
+        self.fault, self._untold = None, set()
+        try:
+            yield
+        finally:
+            self.fault, self._untold = fault, untold
 
     def check(self, kind: str) -> str:
         """Count a call, and fail if it is to; return "short" for a write that is to stop half way."""
@@ -461,12 +472,15 @@ _STAND_INS = {
         LOCK_SH=fcntl.LOCK_SH,
     ),
     "mmap": SimpleNamespace(mmap=_map, ACCESS_READ=mmap.ACCESS_READ),
-    "shutil": SimpleNamespace(rmtree=_rmtree),
 }
 _HARMLESS = {"contextlib", "errno", "stat_module"}
-_CTYPES = SimpleNamespace(
-    CDLL=lambda *_, **__: SimpleNamespace(syncfs=_Errno.syncfs), get_errno=lambda: _Errno.last
-)
+# `files` imports these where it uses them.
+_IMPORTED_LATE = {
+    "ctypes": SimpleNamespace(
+        CDLL=lambda *_, **__: SimpleNamespace(syncfs=_Errno.syncfs), get_errno=lambda: _Errno.last
+    ),
+    "shutil": SimpleNamespace(rmtree=_rmtree),
+}
 
 
 @contextlib.contextmanager
@@ -488,6 +502,6 @@ def installed() -> Iterator[System]:
             if name in modules:
                 stack.enter_context(mock.patch.object(files, name, stand_in))
         stack.enter_context(mock.patch.object(files, "open", _open, create=True))
-        stack.enter_context(mock.patch.dict(sys.modules, {"ctypes": _CTYPES}))
+        stack.enter_context(mock.patch.dict(sys.modules, _IMPORTED_LATE))
         stack.enter_context(mock.patch.object(files.FileSystem, "reports_errors", return_value=True))
         yield _system

@@ -435,7 +435,7 @@ def swapped(folder: Path, *, clean: bool) -> Log:
     other = filled(folder / "other", [at + 1 for at in RISING])
     for each in (log, other):
         each.roll(NOW + 90)
-        each.durability.flush()
+        each.flush()
         each.close()
     there = folder / "b"
     crash(log, there)
@@ -462,7 +462,7 @@ def test_what_is_left_of_a_damaged_index_is_believed_at_every_start(
     log = filled(tmp_path / "0", RISING)
     if sealed:
         log.roll(NOW + 100)
-    log.durability.flush()
+    log.flush()
     log.close()
     for number in (1, 2, 3):
         folder = crash(log, tmp_path / f"{number}")

@@ -66,7 +66,7 @@ def test_a_summary_has_the_digests_of_its_log(
     for size in (10, 70_000, 65_467, 300, 200_000, 1000):
         fill(log, [[NOW]], value=b"v" * size)
         if how == "saved and recovered":
-            log.durability.flush()
+            log.flush()
         if how == "reopened and appended to":
             log.close()
             log = open_log(tmp_path / "a", clean=True, recovery_point=log.log_end_offset)

@@ -16,7 +16,7 @@ def filled(folder: Path, count: int = 60, **options: object) -> Log:
     log = open_log(folder / "topic-0", **{**COMPACTED, **options})
     for n in range(count):
         log.append(keyed((b"k%d" % (n % 7), b"v%d" % n), (b"x%d" % n, b"w"), at=NOW + n), NOW + n)
-    log.durability.flush()
+    log.flush()
     return log
 
 
@@ -45,7 +45,7 @@ def test_S87_the_next_pass_maps_what_is_new_alone(tmp_path: Path) -> None:
     end = log.segments[-2].summary.cleaned_to
     for n in range(20):
         log.append(keyed((b"k%d" % n, b"new"), at=NOW + 2000), NOW + 2000)
-    log.durability.flush()
+    log.flush()
     due = plan.due(log, NOW + 3000, by_yield=False)
     assert due is not None
     assert min(map(plan.clean_to, due.candidates)) == end
@@ -73,7 +73,7 @@ def test_S95_a_log_is_due_when_its_head_is_more_than_the_ratio(tmp_path: Path) -
     sealed = sum(segment.size for segment in log.segments[:-1])
     while sum(s.size for s in log.segments[:-1]) < 2 * sealed - 600:
         log.append(keyed((b"k", b"v"), at=NOW + 2000), NOW + 2000)
-    log.durability.flush()
+    log.flush()
     ratio = plan.dirty_ratio(plan.compactable(log, NOW))
     log.update_config(_with_ratio(log, ratio))
     assert plan.due(log, NOW + 3000, by_yield=False) is None
@@ -99,9 +99,9 @@ def test_S50_a_batch_keeps_the_largest_time_of_what_it_retains(tmp_path: Path) -
     log = open_log(tmp_path / "topic-0", **COMPACTED)
     log.append(keyed((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), at=NOW), NOW)
     log.append(keyed((b"c", b"2"), at=NOW), NOW)
-    log.durability.flush()
+    log.flush()
     log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     clean(log, NOW + 1000)
     headers = [header for _, _, header in log.headers(0)]
     assert [(header.record_count, header.max_timestamp) for header in headers] == [(2, NOW + 1), (1, NOW)]
@@ -114,9 +114,9 @@ def test_S66_a_wrapper_of_an_older_format_has_holes_and_moves_no_offset(tmp_path
     wrapper = message_set.build_message_set(records, magic=1, codec=1)
     log.append(bytearray(wrapper), NOW, any_format=True)
     log.append(keyed((b"k1", b"last"), at=NOW), NOW)
-    log.durability.flush()
+    log.flush()
     log.roll(NOW)
-    log.durability.flush()
+    log.flush()
     clean(log, NOW + 1000)
     assert [(row.offset, row.value) for row in rows_of(log)] == [(3, b"v3"), (5, b"v5"), (6, b"last")]
 
@@ -137,7 +137,7 @@ def test_S100_by_yield_segments_that_yield_little_rest(tmp_path: Path) -> None:
     cold = len(log.segments)
     for n in range(400):
         log.append(keyed((b"hot%d" % (n % 3), b"v"), at=NOW + n), NOW + n)
-    log.durability.flush()
+    log.flush()
     before = rows_of(log)
     resting = [segment.identity for segment in log.segments[: cold - 1]]
     done = clean(log, NOW + 1000, by_yield=True)

@@ -130,14 +130,14 @@ def test_P13_damage_makes_no_pass_due_again_and_again(tmp_path: Path) -> None:
     log = open_log(tmp_path, **MERGING)
     for n in range(3):
         put(log, (b"a", b"%d" % n))
-    log.durability.flush()
+    log.flush()
     segment = log.segments[1]
     data = bytearray(segment.path(".log").read_bytes())
     data[-2] ^= 1
     segment.path(".log").write_bytes(data)
     from contextlib import suppress
 
-    from tidelog.storage.segment import Mismatch
+    from tidelog.storage.errors import Mismatch
 
     with suppress(Mismatch):
         clean(log, NOW)

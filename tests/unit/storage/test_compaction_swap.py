@@ -25,7 +25,7 @@ def filled(folder: Path, segments: int = 4) -> Log:
         log.append(keyed((b"a", b"%d" % n), (b"b", b"%d" % n), (b"c%d" % n, b"x")), NOW + n)
         log.roll(NOW + n)
     log.append(keyed((b"z", b"1")), NOW + 9)
-    log.durability.flush()
+    log.flush()
     return log
 
 
@@ -245,7 +245,7 @@ def test_an_append_index_that_is_made_anew_begins_with_its_segment(tmp_path: Pat
         log.append(keyed((b"a", b"%d" % n)), NOW + n)
     log.roll(NOW + 30)
     log.append(keyed((b"z", b"1")), NOW + 31)
-    log.durability.flush()
+    log.flush()
     clean(log, NOW + 40)
     rows = rows_of(log)
     assert rows[0].offset > 0

@@ -39,7 +39,7 @@ def kafka_log(folder: Path, *segments: list[bytes], **options: Any) -> Log:
         offset += len(batches)
     (folder / f"{offset:020d}.log").touch()
     log = open_log(folder, recovery_point=0, **{**COMPACTED, "segment_bytes": 100, **options})
-    log.durability.flush()
+    log.flush()
     return log
 
 

@@ -180,7 +180,7 @@ def test_S91_a_batch_with_more_keys_than_the_map_holds_does_not_stop_the_next_pa
 def damaged(log: Log, base_offset: int) -> tuple[Log, Path, bytes]:
     """Break a segment, and have it found; return its file and what was in it."""
     folder = log.directory
-    log.durability.flush()
+    log.flush()
     end = log.log_end_offset
     log.close()
     path = folder / f"{base_offset:020d}.log"

@@ -200,6 +200,6 @@ def test_P12_an_error_of_a_file_that_can_be_made_again_is_one_of_the_disk(
         write(path, data)
 
     monkeypatch.setattr(files, "write", failing)
-    log.durability.flush()
+    log.flush()
     log.snapshots.write()
     assert not log.shared.disk.is_trusted

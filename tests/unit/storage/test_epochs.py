@@ -111,7 +111,7 @@ def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_
         assert not log.close()
     assert log.append(batch([NOW]), NOW).base_offset == 1
     saved = LeaderEpochs.load(tmp_path)
-    assert (log.health.failure, saved and saved.entries, log.durability.flush()) == (
+    assert (log.health.failure, saved and saved.entries, log.flush()) == (
         None,
         ((0, 0), (1, 1)),
         2,
@@ -173,7 +173,7 @@ def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
     for _ in range(4):  # after a stop that was not clean an epoch begins
         log = open_log(tmp_path, recovery_point=end, index_interval_bytes=0)
         fill(log, [[NOW], [NOW]])
-        log.durability.flush()
+        log.flush()
         end = log.log_end_offset
         if log.leader_epoch == 1:
             log.roll(NOW)

@@ -32,7 +32,7 @@ def flushed_log(folder: Path, disk: FaultyDisk, **options: Any) -> Log:
     """Make a log of which one batch is on disk and one is not."""
     log = open_log(folder, **options)
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     fill(log, [[NOW]])
     disk.calls.clear()
     return log
@@ -48,8 +48,8 @@ def test_the_recovery_point_is_what_was_there_when_the_sync_began(
         fill(log, [[NOW]])
     end = log.log_end_offset
     disk.on("sync", do=lambda: fill(log, [[NOW]]), times=1)
-    assert (log.durability.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
-    assert (log.durability.flush(), log.recovery_point) == (end + 1, end + 1)
+    assert (log.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
+    assert (log.flush(), log.recovery_point) == (end + 1, end + 1)
 
 
 @pytest.mark.parametrize("with_sealed", [False, True])
@@ -68,11 +68,11 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         fill(log, [[NOW]])
 
     disk.on("sync", do=roll, times=1)
-    assert (log.durability.flush(), log.recovery_point) == (end, end)
-    assert log.durability.files_to_flush == 1 + 4 + 2
+    assert (log.flush(), log.recovery_point) == (end, end)
+    assert log.durability.files_to_flush(log) == 1 + 4 + 2
     rolled = log.segments[-2].base_offset
     disk.calls.clear()
-    assert log.durability.flush() == end + 2
+    assert log.flush() == end + 2
     assert synced(disk)[:5] == [
         name(rolled),
         name(rolled, ".index"),
@@ -81,31 +81,31 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         name(end + 1),
     ]
     assert synced(disk)[-1] == "topic-0"
-    assert log.durability.files_to_flush == 0
+    assert log.durability.files_to_flush(log) == 0
 
 
 def mark_of(log: Log) -> Mark:
-    mark = log.durability.flush_mark()
+    mark = log.durability.flush_mark(log)
     assert mark is not None
     return mark
 
 
 def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, disk: FaultyDisk) -> None:
     log = flushed_log(tmp_path, disk)
-    assert (mark_of(log).end, mark_of(log).pending, log.durability.files_to_flush) == (2, None, 1)
+    assert (mark_of(log).end, mark_of(log).pending, log.durability.files_to_flush(log)) == (2, None, 1)
     log.roll(NOW)
     mark = mark_of(log)
-    assert log.durability.files_to_flush == 1 + 4 + 2
+    assert log.durability.files_to_flush(log) == 1 + 4 + 2
     fill(log, [[NOW]])
     log.roll(NOW)
     fill(log, [[NOW]])
-    assert log.durability.flushed(mark)
+    assert log.durability.flushed(log, mark)
     assert log.recovery_point == 2
     assert says_flushed(log, 0)
     assert not says_flushed(log, 2)
-    assert log.durability.files_to_flush == 1 + 4 + 2
-    assert log.durability.flushed(mark_of(log))
-    assert (log.recovery_point, log.durability.files_to_flush) == (4, 0)
+    assert log.durability.files_to_flush(log) == 1 + 4 + 2
+    assert log.durability.flushed(log, mark_of(log))
+    assert (log.recovery_point, log.durability.files_to_flush(log)) == (4, 0)
     assert says_flushed(log, 2)
     assert synced(disk) == []
 
@@ -116,11 +116,11 @@ def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, di
     log.roll(NOW)
     fill(log, [[NOW]])
     late = mark_of(log)
-    assert log.durability.flushed(late)
+    assert log.durability.flushed(log, late)
     log.roll(NOW)
-    assert log.durability.flushed(early)
-    assert log.durability.files_to_flush == 4 + 2 + 1
-    assert log.durability.flush() == 3
+    assert log.durability.flushed(log, early)
+    assert log.durability.files_to_flush(log) == 4 + 2 + 1
+    assert log.flush() == 3
     assert {name(2), tmp_path.name} <= set(synced(disk))
 
 
@@ -134,9 +134,9 @@ def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
     fill(log, [[NOW]])
     late = mark_of(log)
     # Of the two only the later save is what the indexes' files are.
-    assert log.durability.flushed(early)
+    assert log.durability.flushed(log, early)
     assert not says_flushed(log, 0)
-    assert log.durability.flushed(late)
+    assert log.durability.flushed(log, late)
     assert says_flushed(log, 0)
 
 
@@ -146,7 +146,7 @@ def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, disk: FaultyDisk)
     (tmp_path / "topic-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     fill(log, [[NOW]])
     disk.calls.clear()
-    assert log.durability.flushed(mark_of(log))
+    assert log.durability.flushed(log, mark_of(log))
     assert log.epochs.is_saved
     assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").exists()
     assert synced(disk) == []
@@ -171,7 +171,7 @@ def test_whatever_a_roll_comes_between_no_flush_says_more_than_it_synced(
             return value
 
     targets: list[int] = []
-    thread = threading.Thread(target=lambda: targets.append(log.durability.flush()))
+    thread = threading.Thread(target=lambda: targets.append(log.flush()))
     log.__class__ = Watched
     thread.start()
     thread.join()
@@ -197,9 +197,9 @@ def test_a_failed_sync_moves_no_recovery_point_and_is_final(
     disk.fail("sync", of=names[what])
     for _ in range(2):
         with pytest.raises(LogOffline, match=r"flush failed .*Input/output error.*restart"):
-            log.durability.flush()
+            log.flush()
         disk.heal()
-    assert (log.recovery_point, log.durability.flush_mark(), log.close()) == (1, None, False)
+    assert (log.recovery_point, log.durability.flush_mark(log), log.close()) == (1, None, False)
     assert not says_flushed(log, 0)
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
@@ -229,7 +229,7 @@ def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
     log.durability.recovery_point = 3
     fill(log, [[NOW + 500]], now_ms=NOW + 500)
     disk.on("sync", do=lambda: enforce_retention(log, NOW + 200), times=1)
-    assert log.durability.flush() == 4
+    assert log.flush() == 4
     assert log.log_start_offset == 2
     assert not (tmp_path / name(0, ".summary")).exists()
     assert (tmp_path / name(0, ".summary.deleted")).exists()
@@ -249,7 +249,7 @@ def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
         enforce_retention(log, NOW)
 
     disk.on("sync", do=delete, times=1)
-    log.durability.flush()
+    log.flush()
     assert [segment.base_offset for segment in log.segments] == [2]
     assert not (tmp_path / name(0, ".summary")).exists()
 
@@ -265,9 +265,9 @@ def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
         log.roll(NOW)
 
     disk.on("sync", do=roll, times=1)
-    log.durability.flush()
+    log.flush()
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     rows = scan(log)
     monkeypatch.setattr("tidelog.storage.walk.verified", None)
     again = open_log(crash(log, tmp_path.parent / "b"), recovery_point=0, clean=False, segment_bytes=1 << 30)
@@ -303,7 +303,7 @@ def test_a_lack_of_descriptors_is_no_failed_flush(tmp_path: Path, disk: FaultyDi
     fill(log, [[NOW]])
     log.release()
     refused = 0
-    while is_refused(disk, refused, FlushPostponed, log.durability.flush, error):
+    while is_refused(disk, refused, FlushPostponed, log.flush, error):
         assert (log.recovery_point, log.health.failure) == (0, None)
         disk.calls.clear()
         refused += 1
@@ -375,7 +375,7 @@ def test_I1_I2_a_segment_is_made_or_not(tmp_path: Path, disk: FaultyDisk, suffix
     # The old segment goes on, past where the new one would have begun.
     log.update_config(log.config.override({"segment.bytes": "300"}))
     fill(log, [[NOW], [NOW]])
-    point = log.durability.flush()
+    point = log.flush()
     if clean:
         log.close()
     again = open_log(crash(log, tmp_path / "b"), clean=clean, recovery_point=point)
@@ -388,7 +388,7 @@ def test_a_full_disk_that_refuses_the_epochs_is_no_failed_flush(tmp_path: Path, 
     fill(log, [[NOW]])
     log.epochs.is_saved = False
     refused = disk.fail("open", of="leader-epoch-checkpoint", error=errno.ENOSPC)
-    assert (log.durability.flush(), log.health.failure) == (1, None)
+    assert (log.flush(), log.health.failure) == (1, None)
     assert refused.hits
 
 
@@ -409,7 +409,7 @@ def test_S52_C18_append_times_never_go_back_whatever_became_of_the_log(
     options = {**LOG_APPEND_TIME, "retention_ms": 100, "file_delete_delay_ms": 0}
     log = open_log(tmp_path / "a", **options)
     assert appended_ms(log, NOW + 50) == NOW + 50
-    log.durability.flush()
+    log.flush()
     if emptied:
         enforce_retention(log, NOW + 151)
         enforce_retention(log, NOW + 151)
@@ -552,9 +552,9 @@ def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Pat
     fill(log, [[NOW]])
     late = mark_of(log)
     assert (early.end, late.end) == (2, 3)
-    assert log.durability.flushed(late)
+    assert log.durability.flushed(log, late)
     assert log.recovery_point == 3
-    assert log.durability.flushed(early)
+    assert log.durability.flushed(log, early)
     assert log.recovery_point == 3
 
 
@@ -565,7 +565,7 @@ def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_pa
     fill(log, [[NOW + 2]])
     log.truncate(1)
     fill(log, [[NOW + 3]], value=b"another")
-    log.durability.flush()
+    log.flush()
     summary = Summary.load(tmp_path / "a" / name(0, ".summary"))
     assert summary is not None
     assert summary.log_bytes == 0, "it is not sealed: no summary of batches is true for long"
@@ -583,7 +583,7 @@ def test_a_segment_that_is_rebuilt_before_it_is_flushed_is_flushed_in_its_new_fo
     sealed = log.segments[0]
     assert log.recheck(sealed, PATIENT) is log.segments[0]
     assert log.segments[0] is not sealed
-    log.durability.flush()
+    log.flush()
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.batch_count, log.segments[0].summary.flushed) == (1, 2, 1)
@@ -597,7 +597,7 @@ def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
     saved: list[int] = []
     for _ in range(6):
         fill(log, [[NOW]], value=b"v" * 400)
-        log.durability.flush()
+        log.flush()
         summary = Summary.load(tmp_path / name(0, ".summary"))
         saved.append(summary.batch_count if summary else 0)
     assert saved == [0, 0, 3, 3, 3, 6]
@@ -616,7 +616,7 @@ def test_I5_no_summary_vouches_for_indexes_that_a_full_disk_has_refused(
     log.recheck(sealed, PATIENT)
     assert disk.refused
     disk.heal()
-    log.durability.flush()
+    log.flush()
     again = open_log(crash(log, tmp_path.with_name("again")), clean=True, index_interval_bytes=100)
     assert again.segments[0].offset_index.data[:] == before
     assert [row.offset for row in fetch_all(again)] == list(range(6))

@@ -53,7 +53,7 @@ def made(folder: Path, *, close: bool = True) -> Log:
     """Make a log of two sealed segments, of two epochs, and an active one."""
     log = open_log(folder, **OPTIONS)
     fill(log, [[NOW + 30, NOW + 10], [NOW + 20], [NOW, NOW + 40]])
-    log.durability.flush()
+    log.flush()
     log = open_log(folder, recovery_point=log.recovery_point, now_ms=NOW + 1, **OPTIONS)
     fill(log, [[NOW + 50, NOW + 60], [NOW + 55]], NOW + 5)
     log.roll(NOW + 5)
@@ -537,7 +537,7 @@ def test_deep_decodes_every_record(folder: Path) -> None:
 def test_lost_offsets_that_a_segment_stands_for_stay_told(tmp_path: Path) -> None:
     folder = tmp_path / "topic-0"
     log = made(folder, close=False)
-    log.durability.flush()
+    log.flush()
     lost = crash(log, tmp_path / "lost-0")
     last = max(lost.glob("*.log"))
     with open(last, "r+b") as file:
@@ -729,6 +729,55 @@ def test_a_torn_tail_beside_a_summary_that_was_not_flushed_is_cut_by_the_next_st
     assert noted.what.endswith("the next start cuts it")
     manager.open()
     assert manager.logs["topic", 0].log_end_offset == 0
+    manager.abandon()
+    assert not problems(tmp_path)
+
+
+def test_an_end_that_only_a_summary_without_a_flush_describes_is_noted(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path)
+    manager.open()
+    log = manager.create("topic", 0, bytes([1] * 16), TopicConfig(retention_ms=-1))
+    fill(log, [[NOW], [NOW + 1]])
+    log.roll(NOW)
+    fill(log, [[NOW + 2]])
+    manager.abandon()
+    cut_off(tmp_path, recovery_point=0)
+    os.truncate(tmp_path / "topic-0" / f"{0:020d}.log", 0)
+    copied = Fsck(tmp_path, deep=False, repair=False, is_ours=lambda *_: False)
+    (noted,) = [problem for problem in copied.problems() if problem.path.suffix == ".log"]
+    assert (noted.path.name, noted.is_note) == (f"{0:020d}.log", True)
+    assert noted.what.endswith("no flush covers them")
+
+
+@pytest.mark.parametrize("written_again", [0, 1])
+def test_a_summary_from_before_a_start_cut_the_log_is_noted(tmp_path: Path, written_again: int) -> None:
+    manager = manager_of(tmp_path)
+    manager.open()
+    log = manager.create("topic", 0, bytes([1] * 16), TopicConfig(retention_ms=-1))
+    fill(log, [[NOW], [NOW + 1], [NOW + 2] * 3])
+    first = log.active
+    first.save()
+    manager.abandon()
+    stale = first.path(".summary").read_bytes()
+    os.truncate(first.path(".log"), batch_positions(first.path(".log"))[-1])
+    cut_off(tmp_path, recovery_point=0)
+    manager = manager_of(tmp_path)
+    manager.open()
+    log = manager.logs["topic", 0]
+    assert log.log_end_offset == 2
+    fill(log, [[NOW + 2]] * written_again)
+    log.roll(NOW)
+    fill(log, [[NOW + 3]])
+    log.flush()
+    manager.abandon()
+    first.path(".summary").write_bytes(stale)
+    cut_off(tmp_path, recovery_point=0)
+    (noted,) = [each for each in problems(tmp_path) if each.path.suffix in (".log", ".summary")]
+    assert (noted.path.suffix, noted.is_note) == (".summary", True)
+    assert "describes more than the log, which the next segment continues" in noted.what
+    manager = manager_of(tmp_path)
+    manager.open()
+    assert [row.offset for row in scan(manager.logs["topic", 0])] == list(range(3 + written_again))
     manager.abandon()
     assert not problems(tmp_path)
 

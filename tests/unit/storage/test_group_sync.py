@@ -35,7 +35,7 @@ def logs(tmp_path: Path, disk: FaultyDisk) -> list[Log]:
     logs = [open_log(tmp_path / f"t-{number}") for number in range(FILES_MIN)]
     for log in logs:
         fill(log, [[NOW]])
-        log.durability.flush()
+        log.flush()
         fill(log, [[NOW + 1]])
     disk.calls.clear()
     return logs
@@ -69,7 +69,7 @@ def test_where_much_else_is_dirty_each_is_synced_on_its_own(
 def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: FaultyDisk, logs: list[Log]) -> None:
     elsewhere = open_log(tmp_path / "elsewhere")
     fill(elsewhere, [[NOW]])
-    elsewhere.durability.flush()
+    elsewhere.flush()
     fill(elsewhere, [[NOW]])
     elsewhere.device += 1
     disk.calls.clear()
@@ -87,7 +87,7 @@ def test_what_was_rolled_and_named_is_on_disk_by_the_same_sync(
     fill(new, [[NOW]])
     disk.calls.clear()
     assert GroupSync(tmp_path).flush([*logs, new]) == {}
-    assert (syncs(disk), new.recovery_point, new.durability.files_to_flush) == ((1, 0), 2, 0)
+    assert (syncs(disk), new.recovery_point, new.durability.files_to_flush(new)) == ((1, 0), 2, 0)
 
 
 def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: FaultyDisk) -> None:
@@ -95,7 +95,7 @@ def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Fa
     fill(log, [[NOW]] * 50)
     disk.calls.clear()
     assert GroupSync(tmp_path).flush([log]) == {}
-    assert (syncs(disk), log.recovery_point, log.durability.files_to_flush) == ((1, 0), 50, 0)
+    assert (syncs(disk), log.recovery_point, log.durability.files_to_flush(log)) == ((1, 0), 50, 0)
     again = open_log(crash(log, tmp_path / "again"), recovery_point=50)
     assert [segment.summary.flushed for segment in again.segments[:-1]] == [1] * 49
 
@@ -103,16 +103,16 @@ def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Fa
 def test_the_more_files_there_are_the_more_may_be_dirty(tmp_path: Path, disk: FaultyDisk) -> None:
     log = open_log(tmp_path / "tiny", segment_bytes=14)
     fill(log, [[NOW]] * 50)
-    disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES
+    disk.dirty_bytes = log.durability.files_to_flush(log) * FILE_BYTES
     assert disk.dirty_bytes > DIRTY_BYTES_MAX
     disk.calls.clear()
     GroupSync(tmp_path).flush([log])
     assert syncs(disk) == (1, 0)
     fill(log, [[NOW]] * 50)
-    disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES + 1
+    disk.dirty_bytes = log.durability.files_to_flush(log) * FILE_BYTES + 1
     GroupSync(tmp_path).flush([log])
     assert len(disk.paths("syncfs")) == 1
-    assert log.durability.files_to_flush == 0
+    assert log.durability.files_to_flush(log) == 0
 
 
 def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
@@ -157,7 +157,7 @@ def test_a_log_whose_own_flush_failed_meanwhile_is_not_saved_by_a_sync_of_all(
     def fail_first() -> None:
         disk.fail("sync", of="t-0/*")
         with pytest.raises(LogOffline):
-            logs[0].durability.flush()
+            logs[0].flush()
 
     disk.on("syncfs", do=fail_first)
     failures = GroupSync(tmp_path).flush(logs)

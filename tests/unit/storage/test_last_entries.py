@@ -156,7 +156,7 @@ def test_I4_what_is_appended_goes_on_from_there_and_survives(
 ) -> None:
     log = opened(folder)
     assert log.append(batch([NOW, NOW + 1]), NOW).base_offset == END
-    log.durability.flush()
+    log.flush()
     if crashes:
         folder = crash(log, tmp_path / "after")
     else:

@@ -316,7 +316,7 @@ def test_a_segment_that_changes_amid_a_cut_has_the_log_take_no_append_and_blocks
 def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 6)
-    log.durability.flush()
+    log.flush()
     log.advance_start(4)
     log.truncate(5)
     assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (4, 5, 5)
@@ -325,7 +325,7 @@ def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path:
     log.truncate(3)
     assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (3, 3, 3)
     fill(log, [[NOW]])
-    assert (log.durability.flush(), log.recovery_point) == (4, 4)
+    assert (log.flush(), log.recovery_point) == (4, 4)
 
 
 def test_a_log_start_moves_forward_only_and_not_beyond_the_end(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_damage_is_named_by_file_and_place(tmp_path: Path) -> None:
     fill(log, [[NOW]] * 3)
     assert log.damaged == ()
     size = log.size_bytes // 3
-    log.durability.flush()
+    log.flush()
     log.active.file.write_at(b"?", 2 * size - 1)
     log = open_log(tmp_path, recovery_point=3)
     scan(log)
@@ -396,12 +396,12 @@ def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
 def test_a_cut_of_nothing_takes_no_sync_back(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     fill(log, [[NOW]])
-    mark = log.durability.flush_mark()
+    mark = log.durability.flush_mark(log)
     assert mark is not None
     log.truncate(2)
-    assert log.durability.flushed(mark)
+    assert log.durability.flushed(log, mark)
     assert log.recovery_point == 2
 
 
@@ -421,7 +421,7 @@ def test_a_log_that_nobody_has_any_more_holds_no_file_open(tmp_path: Path) -> No
     for _ in range(2):
         fill(log, [[NOW]])
         log.roll(NOW)
-        log.durability.flush()
+        log.flush()
     log.read(0, 100, True, PATIENT)
     gc.disable()
     try:

@@ -177,7 +177,7 @@ def test_P10_nor_does_a_broken_file_of_a_partition(data: Folder) -> None:
 def test_checkpoints_are_in_kafkas_format(data: Folder) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     log.advance_start(1)
     fill(log, [[NOW]])
     data.manager.create("s", 11, TOPIC_ID, TopicConfig())
@@ -640,7 +640,7 @@ def used(data: Folder, topic: str, partitions: int) -> None:
     for number in range(partitions):
         log = data.manager.create(topic, number, TOPIC_ID, TopicConfig())
         fill(log, [[NOW]] * 3)
-        log.durability.flush()
+        log.flush()
         log.advance_start(2)
     data.manager.checkpoint()
 
@@ -655,7 +655,7 @@ def test_I1_a_topic_made_again_begins_anew(data: Folder, restart: bool) -> None:
         data.crash()
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW], [NOW + 1]])
-    log.durability.flush()
+    log.flush()
     data.crash()
     again = data.manager.logs["t", 0]
     assert (again.log_start_offset, [row.offset for row in scan(again)]) == (0, [0, 1])
@@ -784,7 +784,7 @@ def test_a_deleted_log_touches_nothing_of_the_topic_that_has_its_name_next(data:
     fill(new, [[NOW + 7]])
     before = {path.name: path.read_bytes() for path in new.directory.iterdir()}
     for use in (
-        old.durability.flush,
+        old.flush,
         lambda: old.append(batch([NOW]), NOW),
         lambda: old.roll(NOW),
         lambda: old.read(0, 99, True, PATIENT),
@@ -872,7 +872,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
     for partition in (0, 1):
         log = data.manager.create("t", partition, TOPIC_ID, TopicConfig())
         fill(log, [[NOW]] * 3)
-        log.durability.flush()
+        log.flush()
     data.manager.checkpoint()
     data.manager.close() if clean else data.manager.abandon()
     kept = Path(shutil.copytree(data.path / "t-0", data.path.parent / "kept"))
@@ -1038,7 +1038,7 @@ def test_a_deletion_is_on_disk_though_an_earlier_try_came_as_far_as_the_rename(
 def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW, NOW]] * 5)
-    log.durability.flush()
+    log.flush()
     data.manager.checkpoint()
     data.manager.truncate("t", 0, 5)
     assert (log.log_end_offset, log.recovery_point) == (4, 4)
@@ -1056,7 +1056,7 @@ def test_a_cut_before_the_start_that_was_written_down_hides_nothing_that_is_appe
     data.manager.truncate("t", 0, 2)
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     data.crash()
     again = data.manager.logs["t", 0]
     assert (again.log_start_offset, again.log_end_offset, len(scan(again))) == (2, 3, 1)
@@ -1177,7 +1177,7 @@ def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
 ) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     disk.fill("log-start-offset-checkpoint")
     with pytest.raises(OSError, match="No space left"):
         data.manager.checkpoint()
@@ -1360,7 +1360,7 @@ def test_I2_what_a_checkpoint_knows_of_a_log_outlives_its_folder(data: Folder) -
     """Or its offsets were given out again, where somebody has removed it under a log that takes no writes."""
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     log.health.distrust("a sync has failed")
     shutil.rmtree(log.directory)
     data.manager.checkpoint()

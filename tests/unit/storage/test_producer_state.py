@@ -1,5 +1,6 @@
 """Idempotent producers: what is next, what is a repeat, what is neither; and the snapshot."""
 
+import os
 import struct
 import threading
 import tracemalloc
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 from crc32c import crc32c
 
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, crash, fill, new_shared, open_log, scan
 from tidelog.protocol.records.batch import BatchHeader, read_header
 from tidelog.protocol.records.build import Record, build_batch
@@ -155,6 +157,63 @@ def test_the_last_five_survive_a_restart(tmp_path: Path, how: str) -> None:
     assert send(again, 8).base_offset == 16
 
 
+@pytest.mark.parametrize("how", ["crash", "cut"])
+def test_a_producer_is_known_though_all_its_records_were_deleted(tmp_path: Path, how: str) -> None:
+    log = open_log(tmp_path / "t-0")
+    sent = [send(log, 0, 2), send(log, 2)]
+    log.advance_start(log.log_end_offset)
+    if how == "crash":
+        log = open_log(crash(log, tmp_path / "u-0"), clean=False, log_start_offset=3, recovery_point=0)
+    else:
+        log.append(batch([NOW]), NOW)
+        log.truncate(3)
+    assert log.log_start_offset == 3
+    assert send(log, 2) == sent[1]._replace(duplicate=True)
+
+
+def test_a_log_is_opened_though_batches_before_its_start_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    send(log, 1, producer=8)
+    log.roll(NOW)
+    log.advance_start(2)
+    again = send(log, 2, producer=8)
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    FaultyDisk(monkeypatch).fail("read", of=f"{0:020d}.log")
+    log = open_log(tmp_path, clean=True, recovery_point=3, log_start_offset=2)
+    assert [row.offset for row in scan(log)] == [2]
+    assert send(log, 2, producer=8) == again._replace(duplicate=True)
+    assert send(log, 5) == Appended(3, 3, -1, duplicate=False)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_producer_goes_on_though_its_batches_before_the_start_are_damaged(
+    tmp_path: Path, follows: bool
+) -> None:
+    log = open_log(tmp_path / "a", segment_bytes=400)
+    for n in range(12):
+        send(log, n)
+    log.advance_start(12)
+    if follows:
+        fill(log, [[NOW]] * 5)
+    log.flush()
+    end = log.log_end_offset
+    folder = crash(log, tmp_path / "b")
+    for path in folder.glob("*.snapshot"):
+        path.unlink()
+    for path in sorted(folder.glob("*.log"))[1:3]:
+        data = path.read_bytes()
+        path.write_bytes(
+            bytes(len(data)) if path.name < f"{10:020d}" else data[:10] + bytes(130) + data[140:]
+        )
+    log = open_log(folder, recovery_point=end, log_start_offset=12, segment_bytes=400)
+    assert send(log, 12) == Appended(end, end, -1, duplicate=False)
+
+
 def test_a_snapshot_of_what_a_crash_took_is_not_believed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     send(log, 0)
@@ -263,6 +322,100 @@ def test_retention_takes_no_batch_before_a_snapshot_tells_of_its_producer(tmp_pa
     assert len(log.segments) == 1
     again = open_log(crash(log, tmp_path / "again"))
     assert set(again.producers.producers) == {PRODUCER, 8}
+
+
+def test_retention_after_a_crash_takes_no_batch_before_a_snapshot_tells_of_its_producer(
+    tmp_path: Path,
+) -> None:
+    """No snapshot has been scheduled since the start that read the batches."""
+    options: dict[str, Any] = {"segment_bytes": 400, "retention_bytes": 0}
+    log = open_log(tmp_path / "log", **options)
+    send(log, 0)
+    fill(log, [[NOW]] * 10)
+    log = open_log(crash(log, tmp_path / "first"), clean=False, recovery_point=0, **options)
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    enforce_retention(log, NOW)
+    log = open_log(crash(log, tmp_path / "second"), clean=False, recovery_point=0, **options)
+    assert log.log_start_offset > 1
+    assert send(log, 0) == Appended(0, 0, -1, duplicate=True)
+
+
+def power_cut(log: Log, disk: FaultyDisk, folder: Path) -> Log:
+    """Open a copy of a log as the worst power cut leaves it: with nothing that was not flushed."""
+    point, options = log.recovery_point, {"segment_bytes": 400, "retention_bytes": 500}
+    crash(log, folder)
+    for path in folder.glob("*.snapshot"):
+        if log.directory / path.name not in disk.paths("sync"):
+            path.write_bytes(b"")
+    for segment in log.segments:
+        if segment.base_offset >= point > log.segments[0].base_offset:
+            for path in folder.glob(f"{segment.base_offset:020d}.*[!t]"):
+                path.unlink()
+    for segment, position, header in log.headers(point):
+        if segment.base_offset < point == header.base_offset:
+            (folder / f"{segment.base_offset:020d}.summary").unlink(missing_ok=True)
+            os.truncate(folder / f"{segment.base_offset:020d}.log", position)
+    return open_log(folder, recovery_point=point, **options)
+
+
+@pytest.mark.parametrize("appended_later", [0, 3, 8, 20])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_power_cut_takes_no_producer_of_segments_that_retention_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_written: bool, appended_later: int
+) -> None:
+    disk = FaultyDisk(monkeypatch)
+    log = open_log(tmp_path / "log", segment_bytes=400, retention_bytes=500)
+    fill(log, [[NOW]] * 2)
+    log.roll(NOW)
+    sent = send(log, 0)
+    fill(log, [[NOW]] * 11)
+    log.flush()
+    fill(log, [[NOW]] * 8)
+    if is_written:
+        log.snapshots.write()
+    enforce_retention(log, NOW)
+    assert log.log_start_offset > sent.last_offset
+    for _ in range(appended_later):
+        fill(log, [[NOW]])
+        log.snapshots.write()
+    assert len(snapshots(log.directory)) <= 3
+    log = power_cut(log, disk, tmp_path / "left")
+    assert send(log, 0) == sent._replace(duplicate=True)
+
+
+def test_a_snapshot_that_retention_needs_is_kept_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk(monkeypatch)
+    options: dict[str, Any] = {"segment_bytes": 400, "retention_bytes": 500}
+    log = open_log(tmp_path / "log", **options)
+    fill(log, [[NOW]] * 2)
+    log.roll(NOW)  # with a snapshot that does not know the producer
+    sent = send(log, 0)
+    fill(log, [[NOW]] * 15)
+    enforce_retention(log, NOW)
+    for _ in range(2):
+        log = open_log(log.directory, recovery_point=log.recovery_point, **options)
+        for _ in range(3):
+            log.roll(NOW)
+            fill(log, [[NOW]])
+    assert log.log_start_offset > sent.last_offset
+    log = power_cut(log, disk, tmp_path / "left")
+    assert send(log, 0) == sent._replace(duplicate=True)
+
+
+def test_a_full_disk_does_not_keep_retention_from_deleting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, segment_bytes=400, retention_bytes=500)
+    send(log, 0)
+    fill(log, [[NOW]] * 20)
+    disk = FaultyDisk(monkeypatch)
+    disk.fill()
+    enforce_retention(log, NOW)
+    assert log.log_start_offset > 0
+    assert log.health.failure is None
 
 
 def test_a_producer_is_forgotten_when_it_has_been_silent_for_long(tmp_path: Path) -> None:
@@ -448,7 +601,7 @@ def test_a_flush_encodes_no_snapshot_while_appends_wait(
         return encode(state)
 
     monkeypatch.setattr(producer_state, "encode", encoded)
-    log.durability.flush()
+    log.flush()
     log.snapshots.write()
     assert snapshots(tmp_path) == [1]
 

@@ -162,7 +162,7 @@ def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_i
     save_every(1)
     log = open_log(tmp_path, index_interval_bytes=1 << 20)
     fill(log, [[NOW], [NOW + 50], [NOW + 2]])
-    log.durability.flush()
+    log.flush()
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.log_bytes) == (1, log.size_bytes)
@@ -190,7 +190,7 @@ def test_I5_the_segment_that_has_become_the_last_is_saved_again(tmp_path: Path) 
 def test_V10_where_nothing_tells_of_batches_from_elsewhere_a_gap_is_damage(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     log.close()
     path = log.active.path(".log")
     for suffix in (".summary", ".appendindex"):
@@ -241,7 +241,7 @@ def test_V10_an_offset_that_changed_behind_what_the_summary_tells_of_is_damage(
     save_every(1)
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 2)
-    log.durability.flush()
+    log.flush()
     fill(log, [[NOW]] * 2)
     path = log.active.path(".log")
     with open(path, "r+b") as file:

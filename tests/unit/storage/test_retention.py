@@ -264,7 +264,7 @@ def test_I1_what_is_left_of_an_emptied_log_is_on_disk_before_the_rest_goes(
 ) -> None:
     log = open_log(tmp_path / "topic-0", retention_ms=100)
     fill(log, [[NOW]] * 3)
-    log.durability.flush()
+    log.flush()
     steps = order_of(monkeypatch, "sync", "sync_folder", "rename")
     enforce_retention(log, NOW + 101)
     assert steps[:3] == [f"sync {3:020d}.summary", "sync_folder topic-0", f"rename {0:020d}.log"]
@@ -273,10 +273,10 @@ def test_I1_what_is_left_of_an_emptied_log_is_on_disk_before_the_rest_goes(
 def test_I1_what_is_left_is_flushed_if_none_of_it_was(tmp_path: Path) -> None:
     for flushed in (False, True):
         log = log_of(tmp_path / str(flushed), [NOW - 500], retention_ms=100)
-        log.durability.flush()
+        log.flush()
         fill(log, [[NOW]])
         if flushed:
-            log.durability.flush()
+            log.flush()
             fill(log, [[NOW]])
         enforce_retention(log, NOW)
         assert (log.log_start_offset, log.recovery_point) == (1, 2)
@@ -335,7 +335,7 @@ def test_S52_a_summary_that_alone_tells_of_the_last_append_is_written_over_once_
     for suffix in (".log", ".appendindex"):
         (folder / log.segments[0].path(suffix).name).write_bytes(b"")
     assert next_append_ms(folder) == NOW + 7
-    log.durability.flush()
+    log.flush()
     assert path in written
     summary = Summary.load(path)
     assert summary is not None
@@ -469,7 +469,7 @@ def test_P12_an_offline_log_still_lets_go_of_what_has_expired_but_not_of_all(
 ) -> None:
     log = log_of(tmp_path, [NOW - 500], retention_ms=100, segment_ms=1000)
     fill(log, [[NOW]])
-    log.durability.flush()
+    log.flush()
     log.health.failure = "a test"
     enforce_retention(log, NOW)
     assert (log.log_start_offset, len(log.segments)) == (1, 1)
@@ -486,7 +486,7 @@ def test_I2_what_a_crash_brings_back_of_a_deletion_goes_again_with_what_is_older
 ) -> None:
     """A power cut may lose any of the renames."""
     log = log_of(tmp_path, [NOW - 500], [NOW - 500], [NOW - 500], [NOW], retention_ms=100)
-    log.durability.flush()
+    log.flush()
     enforce_retention(log, NOW)
     for path in tmp_path.glob(f"{back:020d}.*.deleted"):
         path.rename(path.with_suffix(""))

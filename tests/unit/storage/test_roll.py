@@ -206,7 +206,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
     fill(log, [[NOW + 3, NOW + 9], [NOW - 4]], now_ms=NOW)
     fill(log, [[NOW + 9]], now_ms=NOW + 2)
     log.roll(NOW + 2)
-    log.durability.flush()
+    log.flush()
     again = open_log(tmp_path, clean=True)
     summary = again.segments[0].summary
     found = {name: getattr(summary, name) for name in summary.__slots__}

@@ -33,7 +33,7 @@ def log(tmp_path: Path) -> Log:
     fill(log, [[NOW], [NOW + 1]])
     log.roll(NOW)
     fill(log, [[NOW + 2]])
-    log.durability.flush()
+    log.flush()
     return log
 
 

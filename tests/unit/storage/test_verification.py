@@ -9,9 +9,8 @@ import pytest
 from tests.support.compaction import COMPACTED, clean_all, keyed
 from tests.support.logs import NOW, fill, is_damaged, open_log, scan
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, Mismatch
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Mismatch
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 
@@ -38,7 +37,7 @@ def folder(
     log = open_log(tmp_path / "good")
     for number, count in enumerate(COUNTS):
         if number == 4:
-            log.durability.flush()
+            log.flush()
             log = open_log(tmp_path / "good", recovery_point=log.log_end_offset)
         fill(log, [[NOW + number] * count], value=b"v" * (11 * number))
     log.close()
