@@ -1,5 +1,6 @@
 # Everything that is done with this repository, by name: `make help`.
 # PYTHON= chooses the interpreter; each has an environment of its own (.venv, .venv-3.13, ...).
+# COMPILED=1 compiles the modules that requests go through, which takes some minutes after each change of a source.
 
 PYTHON ?= python3
 VENV := .venv$(patsubst python%,-%,$(filter-out python3 python,$(notdir $(PYTHON))))
@@ -10,6 +11,7 @@ V ?= 7
 ARGS ?=
 
 BIN := $(VENV)/bin
+export COMPILED
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make lock'
 
@@ -20,7 +22,7 @@ help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
 		printf '  make %-15s %s\n' "$$name" "$$what"; done
 
-setup: ## Make the environment in .venv, or renew it where something changed (PYTHON=python3.13 for another)
+setup: ## Make the environment in .venv, or renew it where something changed (PYTHON=python3.13; COMPILED=1: faster requests)
 	@scripts/setup $(VENV) $(PYTHON)
 
 setup-pipeline: ## Put what the pipeline on Spark needs into .venv too (Spark itself; it needs Java 17 or newer)
@@ -80,6 +82,7 @@ lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -c requirements/build.txt \
 		-o requirements/pipeline.txt
 	@$(LOCK) --upgrade --group test -c requirements/pipeline.txt -o requirements/test.txt
+	@$(LOCK) --upgrade --group native -c requirements/test.txt -o requirements/native.txt
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
 	@$(LOCK) --upgrade --group mutants -o requirements/mutants.txt
 

@@ -1,17 +1,27 @@
-"""What pyproject.toml cannot say: compile the innermost loops where that can be done, and go on where not.
+"""What pyproject.toml cannot say: compile where that can be done, and go on where not.
 
-setuptools' `optional=True` does not forgive a compiler that is there and fails, nor one that is missing, so every
-failure is caught here. What is compiled is plain Python as well: without the extensions it runs interpreted. All are
-compiled, or none.
+Cython compiles the innermost loops in each build. mypyc compiles the modules of requests (ADR 14), which takes some
+minutes, and so only for a wheel, or where a checkout asks for it:
+
+    setup.py build_native --folder=FOLDER [--checked]
+
+All of it is plain Python: what is not compiled runs interpreted, slower. All modules of a kind are compiled, or none.
+setuptools' `optional=True` does not forgive a compiler that fails or is missing, so every failure is caught here.
 """
 
-from contextlib import suppress
+import io
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import Extension, setup
+from setuptools import Command, Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
 
-COMPILED = (
+LOOPS = (
     "records/batch",
     "records/kept",
     "records/kernel",
@@ -31,16 +41,136 @@ EXTENSIONS = [
         # Aligned, because where the linker happens to put a walk is worth a fifth of its speed.
         extra_compile_args=["-O3", "-g0", "-falign-functions=64"],
     )
-    for path in COMPILED
+    for path in LOOPS
 ]
 
 
+# Plain typed modules on the way of a request, and those that inherit from their classes: an interpreted class cannot.
+REQUESTS = (
+    "broker/answers",
+    "broker/clock",
+    "broker/dispatch",
+    "broker/flusher",
+    "broker/groups/services",
+    "broker/handlers/fetch",
+    "broker/handlers/list_offsets",
+    "broker/handlers/produce",
+    "broker/maintenance",
+    "broker/net/connection",
+    "broker/net/outbox",
+    "broker/net/pending",
+    "broker/net/receive_buffer",
+    "broker/partition",
+    "broker/running",
+    "broker/topics",
+    "broker/turns",
+    "broker/waiting",
+    "protocol/frame",
+    "storage/append_index",
+    "storage/batch_rules",
+    "storage/durability",
+    "storage/group_sync",
+    "storage/index_file",
+    "storage/log",
+    "storage/minima",
+    "storage/offset_index",
+    "storage/read_only",
+    "storage/search/by_offset",
+    "storage/search/by_time",
+    "storage/search/in_batch",
+    "storage/search/times_cache",
+    "storage/segment",
+    "storage/shared",
+    "storage/sources",
+    "storage/summary",
+    "storage/time_index",
+    "storage/unflushed",
+    "storage/unopened",
+)
+
+
+def compile_requests(folder: Path, *, checked: bool = False) -> str:
+    """Compile the modules of requests into a folder; return why that failed, in a line, or nothing.
+
+    With `checked`, the compiled code checks its own assertions, and is slower.
+    """
+    said = io.StringIO()
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        from mypyc.build import mypycify
+
+        with tempfile.TemporaryDirectory() as built, redirect_stdout(said), redirect_stderr(said):
+            extensions = mypycify(
+                [
+                    "--config-file=",
+                    "--ignore-missing-imports",
+                    *(f"src/tidelog/{name}.py" for name in REQUESTS),
+                ],
+                opt_level="0" if checked else "3",
+                debug_level="1" if checked else "0",
+                target_dir=built,
+                group_name="tidelog",
+            )
+            for extension in extensions:
+                if checked:
+                    extension.extra_compile_args.append("-UNDEBUG")
+            command = Distribution({"name": "tidelog", "ext_modules": extensions}).get_command_obj(
+                "build_ext"
+            )
+            command.build_lib, command.build_temp = str(folder), built
+            command.ensure_finalized()
+            command.run()
+    except (Exception, SystemExit) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        last = said.getvalue().rstrip().rpartition("\n")[2]
+        return f"{error!s:.100}: {last:.200}" if last else f"{error!s:.100}"
+    return ""
+
+
+class BuildNative(Command):
+    """Compile the modules of requests for `tidelog.native`, unless no source has changed since the last time."""
+
+    description = "compile the modules of requests with mypyc"
+    user_options: ClassVar = [
+        ("folder=", None, "where the modules go"),
+        ("checked", None, "let the compiled code check its assertions"),
+    ]
+    boolean_options: ClassVar = ["checked"]
+
+    def initialize_options(self) -> None:
+        """By default, compile for speed."""
+        self.folder, self.checked = None, False
+
+    def finalize_options(self) -> None:
+        """By default, compile to where this Python looks."""
+        from tidelog import native
+
+        self.folder = Path(self.folder or native.FOLDER)
+
+    def run(self) -> None:
+        """Compile, or say in a line what went wrong and exit with 1."""
+        from tidelog import native
+
+        made_from, record = native.record(), self.folder / native.RECORD
+        if record.exists() and record.read_text() == made_from:
+            return
+        print("setup: compiling the modules of requests (some minutes)", file=sys.stderr)
+        if why := compile_requests(self.folder, checked=self.checked):
+            sys.exit(
+                f"setup: the modules of requests were not compiled and will run interpreted, slower: {why}"
+            )
+        record.write_text(made_from)
+
+
 class BuildKernel(build_ext):
-    """Compile all, or say in one line that it will be interpreted."""
+    """Compile the loops, and for a wheel the modules of requests too; say in a line what will be interpreted."""
 
     def run(self) -> None:
         """Build in place or into build/; leave no half-built and no stale extension behind."""
         inplace = self.inplace
+        requests = None if inplace else Path(self.build_lib) / "tidelog" / "_compiled"
+        if requests:
+            shutil.rmtree(requests, ignore_errors=True)
         try:
             from Cython.Build import cythonize
 
@@ -62,6 +192,14 @@ class BuildKernel(build_ext):
                 "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
                 f"{error!s:.100}"
             )
+        else:
+            if requests and os.environ.get("TIDELOG_COMPILED") != "0":
+                why = compile_requests(requests)
+                if why:
+                    print(
+                        f"tidelog: the modules of requests were not compiled and will run interpreted, slower: {why}"
+                    )
 
 
-setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildKernel})
+if __name__ == "__main__":
+    setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildKernel, "build_native": BuildNative})

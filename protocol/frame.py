@@ -7,12 +7,13 @@ ApiVersions stays at version 0, because both sides must be able to read them bef
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
+from tidelog.protocol.wire import reader
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.layout import MessageLayout
-from tidelog.protocol.wire.reader import Reader, read_request_header
+from tidelog.protocol.wire.reader import Reader
 from tidelog.protocol.wire.types import Buffer
 
 __all__ = [
@@ -29,21 +30,26 @@ __all__ = [
 
 ResponseEncoder = Callable[[int, Any], tuple[list[Any], int]]  # (correlation id, message)
 
-SIZE_BYTES = 4
+SIZE_BYTES: Final = 4
 # Kafka defines two so far. Each takes half a microsecond to skip.
-MAX_HEADER_TAGS = 1024
-_API_VERSIONS_KEY = 18
+MAX_HEADER_TAGS: Final = 1024
+_API_VERSIONS_KEY: Final = 18
 
 # API key, version, correlation id, length of the client id.
-_REQUEST_HEADER = Struct(">hhih")
-_CORRELATION_ID = Struct(">i")
+_REQUEST_HEADER: Final = Struct(">hhih")
+_CORRELATION_ID: Final = Struct(">i")
 
 
 class _HeaderTags:
     """The tags of a header, none of which are kept."""
 
 
-_HEADER_TAGS = Reader(MessageLayout(_HeaderTags, 0, (), (), True, ()))
+# With its type, which mypyc uses: the decorators of Cython hide it.
+read_request_header: Final[Callable[[Buffer, int, int], tuple[int, int, bytes | None, int]]] = (
+    reader.read_request_header
+)
+
+_HEADER_TAGS: Final = Reader(MessageLayout(_HeaderTags, 0, (), (), True, ()))
 
 
 def decode_client_id(raw: bytes | None) -> str | None:

@@ -19,99 +19,165 @@ from tidelog.protocol import describe as protocol
 OPTIONS = """\
 # Options
 
-Generated from the table in `config/options.py` by `make docs`.
+All options of the broker and of topics, with type, default and meaning. Names are Kafka's, so a `server.properties`
+for Kafka works unchanged. "Not in Kafka" marks the other options. [operations.md](operations.md#configure) has the
+options that most installations set.
+
+Generated from the tables in `config/` by `make docs`.
 
 ## Where options come from
 
-1. A file of Java properties, `tidelog serve --config server.properties`.
-2. The environment: `KAFKA_LOG_SEGMENT_BYTES` is `log.segment.bytes`. One underscore stands for a dot, two for
-   an underscore, three for a dash, as in the apache/kafka image.
-3. The command line: `--override log.segment.bytes=1048576`, any number of times; `--port` and `--data-dir`.
+The broker reads options from these sources. If several set the same option, the last one in this table wins:
 
-What comes later wins. Where one source names a span in several units (`log.retention.hours` and
-`log.retention.ms`), the finest wins. An option that does not exist, or a value that does not fit, keeps the
-broker from starting; the message names the option, the value, where it stands and the nearest name.
+| source | example |
+| --- | --- |
+| default | |
+| properties file | `tidelog serve --config server.properties` |
+| environment | `KAFKA_LOG_SEGMENT_BYTES=1048576` |
+| command line | `--override log.segment.bytes=1048576` (may be repeated), `--port`, `--data-dir` |
+| change while the broker runs | `tidelog configs alter --broker 1 --config max.connections=5000` |
+
+Names in the environment follow the apache/kafka image: one underscore stands for a dot, two for an underscore,
+three for a dash. Variables of the JVM and of the image, such as `KAFKA_HEAP_OPTS`, are ignored.
+
+If one source sets a time in several units (`log.retention.hours` and `log.retention.ms`), the finest unit wins.
+
+The broker does not start with an unknown option or an invalid value. The message names the option, the value and its
+source, and for a misspelled option the nearest name:
+
+    $ tidelog serve --override log.segment.byte=1
+    tidelog: log.segment.byte=1 (command line): no such option; did you mean log.segment.bytes?
 """
 
 OPTIONS_OF_TOPICS = """\
 ## Options of topics
 
-Set with CreateTopics for one topic, and changed at any time (`tidelog topics alter`, `kafka-configs.sh`); the
-broker's option is the default for all others.
+Set these when you create a topic (`tidelog topics create --config`), or change them at any time
+(`tidelog topics alter`, `kafka-configs.sh`). For topics without a value of their own, the broker's option applies. Its
+name follows `broker:` if it differs.
 """
 
 OPTIONS_OF_BROKER = """\
 ## Options of the broker
 
-Those that are marked, and the defaults of topics by their broker's names, can be changed while the broker runs
-(`tidelog configs`, `kafka-configs.sh`): what is set so is kept in the data folder, and goes before what the broker is
-started with. `tidelog configs alter --data-dir DIR` changes or deletes it while the broker is stopped.
+You can change some options while the broker runs (`tidelog configs alter`, `kafka-configs.sh`): options marked "Can be
+changed while the broker runs" and the broker's defaults for topics. The broker stores such a change in its data folder,
+and it takes precedence over the file, the environment and the command line at the next start too. To change or delete
+it while the broker is stopped, use `tidelog configs alter --data-dir DIR`.
 """
 
 IGNORED = """\
-## Options of Kafka that are accepted and do nothing
+## Options of Kafka that have no effect
 
-So that a configuration written for Kafka starts Tidelog unchanged. Each is named once in the log at start-up, and
-those of a topic when it is created with them. DescribeConfigs tells those that Kafka always lists: with the value that
-they were given, else with what is so here (`num.io.threads` is 1) or, where it says nothing about this broker, Kafka's
-default. What of them Kafka lets be changed while a broker runs is taken and kept here as well.
+The broker accepts these options, so a configuration for Kafka starts Tidelog unchanged. It logs each one once at
+start-up, or when a topic is created with it.
+
+DescribeConfigs lists the options that Kafka always lists, with the value that you set. Without one it shows the value
+that is true for this broker (`num.io.threads` is 1), or Kafka's default. Options that Kafka can change while it runs
+can be changed here too, and the broker stores the value.
 """
 
 DENIED = """\
 ## Options of Kafka that are refused
 
-The broker does not start with one of these, lest it seem to be guarded.
+The broker does not start with one of these security options, because it would run without the protection that they
+promise.
 """
 
 METRICS = f"""\
 # Metrics and health
 
+The broker exports metrics for Prometheus and reports its health over HTTP. This page lists all metrics, their limits
+and their cost. [operations.md](operations.md#watch) says what to alert on.
+
 Generated from the table in `broker/metrics/table.py` by `make docs`.
 
-With `http.port` set, the broker answers HTTP on that port, at the address of its first listener. Nobody is asked for a
-password, so whoever reaches it learns the names of topics and groups. Without it requests are not counted, and nothing
-is slower.
+Set `http.port` to enable both: `tidelog serve --override http.port=9464`. The port listens at the address of the first
+listener. It has no authentication: everyone who can connect can read the names of topics and groups. Without
+`http.port` the broker counts no requests, and metrics cost nothing.
 
-- `/metrics`: figures for Prometheus, in its text format.
-- `/health`: 200 where the broker serves, 503 where it is stopping, or a log takes no writes. The body is JSON: `status`
-  (`ok`, `stopping` or `refusing writes`), what runs, and under `refused` the logs, the first hundred, each with the
-  reason and `is_read`, which is false for a log that the start could not open. Logs whose compaction fails are named
-  under `not_compacted`, and are no reason for 503.
+| path | response |
+| --- | --- |
+| `/metrics` | all metrics in Prometheus's text format; 503 while the broker stops |
+| `/health` | JSON, with status 200, or 503 while the broker stops, a log refuses writes, or the disk is full |
 
 ```yaml
 scrape_configs:
   - job_name: tidelog
-    static_configs: [{{ targets: ["127.0.0.1:9095"] }}]
+    static_configs: [{{ targets: ["127.0.0.1:9464"] }}]
 ```
 
-**What a scrape costs.** It is read on a reader thread, in turns with other work; the event loop gives it a tenth of a
-millisecond to begin with, and sends it in pieces. With 3,500 partitions it takes 50 ms of that thread, 140 where all of
-them have changed, and has a megabyte. Requests that come while one is being made get that one. An answer has some 350
-bytes for a partition:
+## Health
 
-- up to {MOST_PARTITIONS:,} partitions each has lines of its own; where there are more, only topics have,
-- up to {MOST_TOPICS:,} topics; where there are more, there are totals only.
-- of groups up to {MOST_LAGS:,} committed offsets are told, and none of a group with a name of more than
-  {MOST_GROUP_NAME} characters; `tidelog_group_lags_left_out` counts those that are not,
-- for delays and lags in seconds records have to be looked into: for {LOOKS_S} s a scrape, those that changed. Where
-  that is not enough, what was found before is told, or nothing yet, and the next scrape goes on from there.
+    $ curl http://127.0.0.1:9464/health
+    {{
+      "status": "ok",
+      "version": "0.1.0",
+      "cluster_id": "HMU-dR-_R2ahuXozaDwz5A",
+      "node_id": 1,
+      "topics": 1,
+      "partitions": 1,
+      "refusing_writes": 0,
+      "refused": [],
+      "compaction_failing": 0,
+      "not_compacted": []
+    }}
 
-16 connections at once, each for 30 s at most. One that sends no whole request for 5 s, or was answered and is silent
-for 5 s, is closed. A 17th connection replaces one from the address that has the most, so a slow or
-hostile scraper does not shut out a probe of `/health`.
+| field | meaning |
+| --- | --- |
+| `status` | `ok`, `stopping` or `refusing writes` |
+| `refusing_writes` | how many logs refuse writes |
+| `refused` | up to 100 of these logs, each with `log`, `reason` and `is_read`; if the broker could not open the log \
+at start-up, `is_read` is false, and reads of the log fail too |
+| `compaction_failing` | how many logs fail compaction; the status stays 200 |
+| `not_compacted` | up to 100 of these logs, each with `log` and `reason` |
 
-**What counting costs.** Of each request are counted its API, its bytes, its time by {len(BOUNDS_S)} bounds from
-{BOUNDS_S[0] * 1e6:.0f} us to {BOUNDS_S[-1]:.0f} s, and the errors in its answer: half a microsecond, or 0.8 where the
-answer is waited for. In thousands of user instructions, of what the broker does between its sockets: a produce of one
-record takes 74 without it and 81 with it, with acks=all 84 and 95, a fetch of one batch 66 and 72. The port itself
-takes 9 MB of memory.
+## Limits
+
+Beyond these limits a response omits metrics. It has about 350 bytes for each partition.
+
+| metrics | limit | beyond the limit |
+| --- | --- | --- |
+| `tidelog_partition_*` | {MOST_PARTITIONS:,} partitions in the broker | omitted; the metrics of topics remain |
+| `tidelog_partition_compaction_failing` | {MOST_PARTITIONS:,} failing partitions, however many the broker has | the \
+others are omitted |
+| `tidelog_topic_*` | {MOST_TOPICS:,} topics | omitted; the totals remain |
+| `tidelog_group_*` | {MOST_LAGS:,} committed offsets; group names of up to {MOST_GROUP_NAME} characters | the \
+others are omitted; `tidelog_group_lags_left_out` counts them |
+| `tidelog_partition_append_delay_seconds`, `tidelog_group_lag_seconds` | {LOOKS_S} s of reading for each of the two \
+in a scrape | the other partitions keep their last value, or have none yet; the next scrape continues with them |
+
+For the two metrics in the last row the broker reads records, but only of logs that have changed since the last scrape.
+
+The HTTP port serves 16 connections at once, each for at most 30 s. It closes a connection that sends no complete
+request within 5 s, or is idle for 5 s after a response. A 17th connection replaces one from the address that has the
+most, so a slow or hostile scraper cannot block a probe of `/health`.
+
+## Cost
+
+**Scrapes.** With 3,500 partitions a scrape takes 50 ms, or 140 ms if all of them have changed, and returns 1 MB. A
+reader thread does the work and alternates with requests. The event loop spends 0.1 ms at the start and sends the
+response in pieces. Concurrent scrapes share one response.
+
+**Counting.** For each request the broker counts the API, the bytes, the errors in the response, and the duration in a
+histogram with {len(BOUNDS_S)} bounds from {BOUNDS_S[0] * 1e6:.0f} us to {BOUNDS_S[-1]:.0f} s. \
+This takes 0.5 us, or 0.8 us if the response has to wait.
+In thousands of user instructions, without the work of the sockets:
+
+| request | without `http.port` | with `http.port` |
+| --- | --: | --: |
+| produce of one record | 74 | 81 |
+| the same with acks=all | 84 | 95 |
+| fetch of one batch | 66 | 72 |
+
+The HTTP port itself takes 9 MB of memory.
 """
 
 METRICS_OF_PROCESS = """\
 ## The process
 
 `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,
-`process_start_time_seconds`, `process_open_fds` and `process_max_fds` are those of prometheus_client.
+`process_start_time_seconds`, `process_open_fds` and `process_max_fds` are the standard metrics of Prometheus's clients.
 """
 
 

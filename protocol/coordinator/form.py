@@ -4,6 +4,7 @@ from struct import Struct
 from typing import Any
 
 from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.compiler import Writer
 from tidelog.protocol.wire.errors import WireError
 
 _VERSION = Struct(">h")
@@ -12,11 +13,12 @@ _VERSION = Struct(">h")
 class Form:
     """Reads and writes a message in its versions."""
 
-    __slots__ = ("_codecs",)
+    __slots__ = ("_codecs", "_writers")
 
     def __init__(self, message: type, versions: str, flexible: str) -> None:
         """Declare the form of a message class."""
         self._codecs = Api(key=-1, versions=versions, flexible=flexible, request=message, response=message)
+        self._writers: dict[int, Writer] = {}  # those that have been used, by version
 
     def read(self, data: bytes, as_version: int | None = None) -> Any:
         """Return the message in data, and ignore bytes after it; WireError if it is invalid.
@@ -31,7 +33,10 @@ class Form:
 
     def write(self, message: Any, version: int) -> bytes:
         """Return the bytes of a message; EncodeError if a text is longer than 32,767 bytes."""
-        parts, _ = self._codecs.writer(version)(message)
+        write = self._writers.get(version)
+        if write is None:
+            write = self._writers[version] = self._codecs.writer(version)
+        parts, _ = write(message)
         return b"".join((_VERSION.pack(version), *parts))
 
 

@@ -7,8 +7,7 @@ The checksum does not cover the fields that the log sets (`set_base`), so it sta
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.errors import CorruptBatch
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")

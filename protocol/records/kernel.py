@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
-from tidelog.protocol.records.buffers import Buffer
+from tidelog.protocol.records.buffers import Buffer, writable
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
@@ -84,6 +84,8 @@ _WALKED = cython.typedef(
         cython.longlong,
     )
 )
+# fault, the record that is wrong
+_HEADERS_FOUND = cython.typedef((cython.int, cython.Py_ssize_t))
 
 # How a walk ends: at the end of all records, at the one that was sought, where the data ends first, or at a fault.
 _OK = cython.declare(cython.int, 0)
@@ -99,6 +101,7 @@ _HEADERS = cython.declare(cython.int, 9)
 _SIZE = cython.declare(cython.int, 10)
 _LEFT_OVER = cython.declare(cython.int, 11)
 _RANGE = cython.declare(cython.int, 12)
+_ROOM = cython.declare(cython.int, 13)
 
 _REASONS: Final = {
     _LENGTH: "its length is wrong or leads past the end",
@@ -269,6 +272,24 @@ def find_record(
     if fault == _RAN_OUT:
         return Cut(record + walked, start + at, offset)
     raise _wrong(fault, record + walked, start + at, count)
+
+
+def find_headers(data: Buffer, positions: Buffer, counts: Buffer, out: Buffer) -> None:
+    """Find the names and values of the headers of records, which a scan has checked.
+
+    positions and counts are those columns of the scan. out is four columns of int64 with an entry for each header: the
+    position and the length of its name, then those of its value, whose length is -1 if it is null. ValueError where the
+    sizes of columns differ, RecordError where the columns are not those of data.
+    """
+    places = writable(out).cast("q")
+    starts, numbers = (memoryview(column).cast("B").cast("q") for column in (positions, counts))
+    if len(starts) != len(numbers):
+        raise ValueError(f"{len(starts)} positions of headers and {len(numbers)} counts")
+    fault, record = _guarded_headers(data, starts, numbers, places, len(starts), len(places) // 4)
+    if fault == _ROOM:
+        raise ValueError(f"room for {len(places) // 4} headers, and the records have another number")
+    if fault != _OK:
+        raise RecordError(f"record {record}: {_REASONS[fault]}", record)
 
 
 @cython.cfunc
@@ -526,6 +547,77 @@ def _skip_headers(
         if length > 0:
             at += length
     return at
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+@cython.annotation_typing(True)
+def _guarded_headers(
+    data: Buffer,
+    positions: memoryview,
+    counts: memoryview,
+    places: memoryview,
+    records: cython.Py_ssize_t,
+    room: cython.Py_ssize_t,
+) -> _HEADERS_FOUND:
+    """Run _find_headers, without the interpreter's lock."""
+    found: _HEADERS_FOUND
+    view = view_of(data)
+    octets: cython.p_const_uchar = octets_of(view)
+    size: cython.Py_ssize_t = size_of(view)
+    starts: cython.p_longlong = integers_of(positions)
+    numbers: cython.p_longlong = integers_of(counts)
+    columns: cython.p_longlong = integers_of(places)
+    with cython.nogil:
+        found = _find_headers(octets, size, starts, numbers, records, columns, room)
+    return found
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _find_headers(
+    octets: cython.p_const_uchar,
+    size: cython.Py_ssize_t,
+    positions: cython.p_longlong,
+    counts: cython.p_longlong,
+    records: cython.Py_ssize_t,
+    columns: cython.p_longlong,
+    room: cython.Py_ssize_t,
+) -> _HEADERS_FOUND:
+    """Do find_headers' work without Python."""
+    entry: cython.Py_ssize_t = 0
+    record: cython.Py_ssize_t
+    for record in range(records):
+        left: cython.longlong = counts[record]
+        # Without headers there may be no position: older formats have none.
+        if left == 0:
+            continue
+        start: cython.longlong = positions[record]
+        if start < 0 or start > size:
+            return _HEADERS, record
+        count, at = _varint(octets, start, size)
+        if at < 0 or count != left:
+            return _HEADERS, record
+        if left > room - entry:
+            return _ROOM, record
+        while left > 0:
+            left -= 1
+            length, at = _varint(octets, at, size)
+            if at < 0 or length < 0 or length > size - at:
+                return _HEADERS, record
+            columns[entry] = at
+            columns[room + entry] = length
+            length, at = _varint(octets, at + length, size)
+            if at < 0 or length < -1 or length > size - at:
+                return _HEADERS, record
+            columns[2 * room + entry] = at
+            columns[3 * room + entry] = length
+            if length > 0:
+                at += length
+            entry += 1
+    return _OK if entry == room else _ROOM, records
 
 
 @cython.cfunc

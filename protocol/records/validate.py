@@ -9,10 +9,25 @@ LogAppendTime, now. Its base offset may be anything (C16): the log overwrites it
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
-from tidelog.protocol.records import batch, compression, kernel
-from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records import compression
+from tidelog.protocol.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    PREFIX_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    set_timestamps,
+)
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import (
     BatchTooLarge,
@@ -23,9 +38,10 @@ from tidelog.protocol.records.errors import (
     RecordError,
     RecordFault,
 )
+from tidelog.protocol.records.kernel import Cut, scan, scan_part, scan_times
 
 _INT64_MAX: Final = (1 << 63) - 1
-_REFUSED: Final = batch.LOG_APPEND_TIME | batch.TRANSACTIONAL | batch.CONTROL | batch.DELETE_HORIZON
+_REFUSED: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 # To list and keep the times of fewer would add more than a few hundredths to what it takes to produce them.
 _TIMED_RECORDS: Final = 2000
 _TIMED_COMPRESSED_RECORDS: Final = 64
@@ -39,7 +55,7 @@ _KEYS_AT_ONCE: Final = 4096
 _NO_KEY: Final = b"\xff" * 8
 KEY_NEEDED: Final = "no key, and cleanup.policy has compact, which keeps the last record of each key"
 
-_unpack_header = batch.HEADER.unpack_from
+_unpack_header = HEADER.unpack_from
 _new = tuple.__new__
 
 
@@ -79,43 +95,41 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
     """
     view = data if isinstance(data, memoryview) else memoryview(data)
     size = len(view)
-    if size < batch.HEADER_BYTES:
+    if size < HEADER_BYTES:
         _refuse_short(view)
     fields = _unpack_header(view)
     _, length, _, magic, crc, attributes, last, base_time, max_time, producer, _, sequence, count = fields
     header: BatchHeader = _new(BatchHeader, fields)
-    if magic != batch.MAGIC or length != size - batch.PREFIX_BYTES:
+    if magic != MAGIC or length != size - PREFIX_BYTES:
         _refuse_framing(header, size)
     if size > rules.max_batch_bytes:
         raise BatchTooLarge(f"a batch of {size} bytes; max.message.bytes is {rules.max_batch_bytes}")
-    if crc32c(view[batch.ATTRIBUTES_POSITION :]) != crc:
+    if crc32c(view[ATTRIBUTES_POSITION:]) != crc:
         raise CorruptBatch(f"the batch does not match its checksum, {crc:#010x}; send it again")
     if attributes & _REFUSED or count < 1 or last != count - 1:
         _refuse_header(header)
     if producer >= 0 and sequence < 0:
         raise InvalidRecord(f"producer {producer} sent base sequence {sequence}")
 
-    records: batch.Buffer = view
-    position, timed_records = batch.HEADER_BYTES, _TIMED_RECORDS
-    if attributes & batch.CODEC_MASK:
+    records: Buffer = view
+    position, timed_records = HEADER_BYTES, _TIMED_RECORDS
+    if attributes & CODEC_MASK:
         records = compression.decompress(header.codec, view[position:], rules.max_decompressed_bytes)
         position, timed_records = 0, _TIMED_COMPRESSED_RECORDS
     times: bytes | None = None
     try:
         if not timed_records <= count <= _TIMED_RECORDS_MAX:
-            largest, first, smallest = kernel.scan(records, position, len(records), count)
+            largest, first, smallest = scan(records, position, len(records), count)
         else:
             time_bytes = min(8, (max_time - base_time).bit_length() // 8 + 1)
-            largest, first, smallest, times = kernel.scan_times(
-                records, position, len(records), count, time_bytes
-            )
+            largest, first, smallest, times = scan_times(records, position, len(records), count, time_bytes)
     except RecordError as error:
         faults = [RecordFault(error.record, str(error))] if error.record >= 0 else []
         raise InvalidRecord(str(error), faults) from error
 
     newest = base_time + largest
     oldest = base_time + smallest
-    if newest > _INT64_MAX or oldest < batch.NO_TIMESTAMP:
+    if newest > _INT64_MAX or oldest < NO_TIMESTAMP:
         raise InvalidTimestamp(
             f"record timestamps from {oldest} to {newest} are out of range",
             _time_faults(records, position, header, rules, now_ms),
@@ -125,27 +139,27 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
     if rules.needs_keys:
         _check_keys(records, position, count)
     if rules.log_append_time:
-        header = batch.set_timestamps(view, 0, header, attributes | batch.LOG_APPEND_TIME, now_ms)
+        header = set_timestamps(view, 0, header, attributes | LOG_APPEND_TIME, now_ms)
         return ValidBatch(header, now_ms, now_ms, 0, size)
     if newest != max_time:
-        header = batch.set_timestamps(view, 0, header, attributes, newest)
+        header = set_timestamps(view, 0, header, attributes, newest)
     return _new(ValidBatch, (header, oldest, newest, first, size, times or b""))
 
 
 def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
     """Set another append time of a valid batch, in place."""
-    header = batch.set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
+    header = set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
     return valid._replace(header=header, min_timestamp=now_ms, max_timestamp=now_ms)
 
 
-def _check_keys(records: batch.Buffer, position: int, count: int) -> None:
+def _check_keys(records: Buffer, position: int, count: int) -> None:
     """Check that each record has a key, a few thousand at a time, which bounds the memory."""
     columns = Columns(min(count, _KEYS_AT_ONCE))
-    cut = kernel.Cut(0, position, 0)
+    cut = Cut(0, position, 0)
     faults: list[RecordFault] = []
     while cut.record < count and len(faults) < InvalidRecord.FAULTS_MAX:
         scanned = cut.record
-        cut, _, _ = kernel.scan_part(records, 0, len(records), count, columns, cut)
+        cut, _, _ = scan_part(records, 0, len(records), count, columns, cut)
         lengths = columns.key_length[: columns.count].tobytes()
         at = lengths.find(_NO_KEY)
         while at >= 0 and len(faults) < InvalidRecord.FAULTS_MAX:
@@ -161,7 +175,7 @@ def no_key(faults: list[RecordFault]) -> InvalidRecord:
 
 
 def _check_times(
-    records: batch.Buffer,
+    records: Buffer,
     position: int,
     header: BatchHeader,
     rules: Rules,
@@ -182,20 +196,20 @@ def _check_times(
     base = header.base_timestamp
     deltas = _columns(records, position, header).timestamp_delta[: header.record_count]
     times = (base + delta for delta in deltas)
-    oldest = min((time for time in times if time != batch.NO_TIMESTAMP), default=now_ms)
+    oldest = min((time for time in times if time != NO_TIMESTAMP), default=now_ms)
     if now_ms - oldest > rules.timestamp_before_max_ms:
         faults = _time_faults(records, position, header, rules, now_ms)
         raise InvalidTimestamp(f"a record has {_too_old(oldest, rules, now_ms)}", faults)
 
 
-def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> Columns:
+def _columns(records: Buffer, position: int, header: BatchHeader) -> Columns:
     columns = Columns(header.record_count)
-    kernel.scan(records, position, len(records), header.record_count, columns)
+    scan(records, position, len(records), header.record_count, columns)
     return columns
 
 
 def _time_faults(
-    records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
+    records: Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
 ) -> list[RecordFault]:
     """Return the records with invalid timestamps; none for a batch with very many records."""
     if header.record_count > _BLAMED_RECORDS_MAX:
@@ -207,9 +221,9 @@ def _time_faults(
 
 def time_problem(time: int, rules: Rules, now_ms: int) -> str | None:
     """Return what is wrong with the timestamp of a record, or None."""
-    if not batch.NO_TIMESTAMP <= time <= _INT64_MAX:
+    if not NO_TIMESTAMP <= time <= _INT64_MAX:
         return f"timestamp {time} is out of range"
-    if rules.log_append_time or time == batch.NO_TIMESTAMP:
+    if rules.log_append_time or time == NO_TIMESTAMP:
         return None
     if time - now_ms > rules.timestamp_after_max_ms:
         return _too_new(time, rules, now_ms)
@@ -236,22 +250,22 @@ def _refuse_short(data: memoryview) -> None:
     size = len(data)
     if size == 0:
         raise InvalidRecord("no batch; a produce request carries one for each partition")
-    if size > batch.MAGIC_POSITION:
-        refuse_magic(data[batch.MAGIC_POSITION])
-    raise CorruptBatch(f"{size} bytes; the header of a batch alone takes {batch.HEADER_BYTES}")
+    if size > MAGIC_POSITION:
+        refuse_magic(data[MAGIC_POSITION])
+    raise CorruptBatch(f"{size} bytes; the header of a batch alone takes {HEADER_BYTES}")
 
 
 def refuse_magic(magic: int) -> None:
     """Raise the error for a format other than v2, which Produce v3 and later require."""
     if magic in (0, 1):
         raise InvalidRecord(f"message format v{magic}; from Produce v3 on only batches of v2 are taken")
-    if magic != batch.MAGIC:
+    if magic != MAGIC:
         raise CorruptBatch(f"magic byte {magic} is no message format")
 
 
 def _refuse_framing(header: BatchHeader, size: int) -> None:
     refuse_magic(header.magic)
-    if header.batch_length < batch.HEADER_BYTES - batch.PREFIX_BYTES:
+    if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
         raise CorruptBatch(f"batch length {header.batch_length} is too short for a header")
     if header.size_bytes > size:
         raise CorruptBatch(f"the batch is cut short: {size} of {header.size_bytes} bytes")

@@ -8,6 +8,7 @@ All objects share a default, unless it is a list. So do not change a nested mess
 """
 
 import re
+from functools import cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from tidelog.protocol.wire.layout import Slot, construct_by_keywords, initialize
@@ -23,6 +24,7 @@ class Versions(NamedTuple):
     high: int | None
 
     @classmethod
+    @cache  # many fields have the same versions
     def parse(cls, text: str) -> "Versions":
         """Read Kafka's notation: "4+", "0-12", "3", or "" for none."""
         if not text:

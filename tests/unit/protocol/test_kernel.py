@@ -130,6 +130,59 @@ def test_a_wrong_record_is_refused_and_named(kernel: Any, data: bytes, reason: s
     assert "record 1 at position 8" in behind or "record 2" in behind
 
 
+def found_headers(kernel: Any, data: bytes, positions: list[int], counts: list[int], room: int) -> list[Any]:
+    """Return position and length of name and value of each header."""
+    out = array("q", bytes(4 * 8 * room))
+    kernel.find_headers(data, array("q", positions), array("q", counts), out)
+    return list(zip(*(out[part * room : (part + 1) * room] for part in range(4)), strict=True))
+
+
+def test_headers_are_found(kernel: Any) -> None:
+    name, value = b"n" * 70, b"v" * 9000
+    first = varint(2) + varint(1) + b"h" + NONE + varint(70) + name + varint(9000) + value
+    data = b".." + first + varint(0) + varint(1) + ZERO + ZERO
+    last = 2 + len(first) + 1
+    found = found_headers(kernel, data, [2, 0, 2 + len(first), last], [2, 0, 0, 1], 3)
+    assert found == [(4, 1, 6, -1), (8, 70, 81, 9000), (last + 2, 0, last + 3, 0)]
+    assert (data[8:78], data[81:9081]) == (name, value)
+    assert found_headers(kernel, b"", [], [], 0) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "position", "count"),
+    [
+        (varint(1) + HEADER, -1, 1),
+        (varint(1) + HEADER, 6, 1),
+        (varint(1) + HEADER, 2**40, 1),
+        (varint(1) + HEADER, 5, 1),  # the end
+        (varint(2) + HEADER, 0, 1),
+        (varint(2) + HEADER, 0, 2),
+        (varint(-1) + HEADER, 0, 1),
+        (varint(1) + HEADER[:-1], 0, 1),
+        (varint(1) + varint(-1) + HEADER, 0, 1),
+        (varint(1) + varint(2**31 - 1) + HEADER, 0, 1),
+        (varint(1) + ZERO + varint(-2), 0, 1),
+        (varint(1) + ZERO + varint(2**31 - 1), 0, 1),
+        (varint(1) + b"\xff" * 9, 0, 1),
+    ],
+)
+def test_headers_are_not_read_where_there_are_none(
+    kernel: Any, data: bytes, position: int, count: int
+) -> None:
+    right = varint(1) + HEADER
+    with pytest.raises(kernel.RecordError, match="record 1: its headers are wrong"):
+        found_headers(kernel, right + data, [0, len(right) + position], [1, count], 9)
+
+
+@pytest.mark.parametrize("room", [0, 1, 3])
+def test_headers_that_do_not_fill_the_columns_are_refused(kernel: Any, room: int) -> None:
+    data = varint(2) + HEADER + HEADER
+    with pytest.raises(ValueError, match=f"room for {room} headers"):
+        found_headers(kernel, data, [0], [2], room)
+    with pytest.raises(ValueError, match="2 positions of headers and 1 counts"):
+        found_headers(kernel, data, [0, 0], [2], 2)
+
+
 def test_a_count_that_the_bytes_cannot_hold_is_refused_before_any_walk(kernel: Any) -> None:
     data = plain_record()
     for count in (-1, 2, 2**31 - 1):
