@@ -4,9 +4,10 @@ A handler returns a response, a coroutine or a `Later` that comes to one, or Non
 each into an `Answer`, a `Streamed` or a `Later`, and the connection sends these. This module knows nothing of sockets.
 """
 
+import asyncio
 import traceback
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Self, TypeVar, final
+from typing import Any, Final, NamedTuple, Self, TypeVar, final
 
 from tidelog.broker.quota import Owner
 from tidelog.protocol.wire.errors import WireError
@@ -22,13 +23,14 @@ Parts = list[bytes | bytearray]
 Answer = tuple[Parts, int]
 
 # Up to this size, records are read and sent with their answer. Larger ones are read while the client takes them.
-AT_ONCE_BYTES = 64 * 1024
+AT_ONCE_BYTES: Final = 64 * 1024
 # The most parts of one writev; the system accepts 1024. A few small parts are cheaper to send than to copy.
-MOST_PARTS = 16
-# With this much unsent, a connection takes no further requests.
-MAX_UNSENT_BYTES = 1024 * 1024
+MOST_PARTS: Final = 16
+# With this much unsent, a connection takes no further requests. An answer of 1 MiB with its head, the default of a
+# client's `max.partition.fetch.bytes`, is less: to stop reading from the client and to go on costs system calls.
+MAX_UNSENT_BYTES: Final = (1024 + 16) * 1024
 # The weight of an answer to come that keeps its connection from taking another request.
-HOLDS_UP = 1 << 40
+HOLDS_UP: Final = 1 << 40
 
 
 @final
@@ -126,6 +128,28 @@ class Later:
         """Give up: the connection is gone."""
 
 
+class Wait(Later):
+    """A wait that can be ended early."""
+
+    __slots__ = ("_is_over", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._is_over = False
+
+    def end(self) -> None:
+        """End the wait in the next turn of the loop."""
+        if not self._is_over:
+            self._is_over = True
+            self._loop.call_soon(self.resolve, True)
+
+    def hurry(self) -> bool:
+        """End the wait early."""
+        self.end()
+        return True
+
+
 class ClosesConnection(Exception):
     """A request without an answer: only closing its connection tells the client."""
 
@@ -159,7 +183,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
 
 
 # Errors that are answered or logged by their text alone.
-_EXPECTED = (StorageError, OSError, WireError, ClosesConnection, CutShort)
+_EXPECTED: Final = (StorageError, OSError, WireError, ClosesConnection, CutShort)
 
 
 def kept(fault: F) -> F:

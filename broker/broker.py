@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
@@ -39,16 +39,16 @@ from tidelog.storage.scrub import Scrubber
 _log = logging.getLogger(__name__)
 
 # The longest delay before a snapshot of producers is written, or the end of a full disk is noticed.
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S: Final = 1.0
 # The shortest wait before retention deletes what was appended to an empty log. Without it, each record of a topic with
 # `retention.ms=1` might cost a segment.
-EXPIRED_EVERY_S = 0.1
+EXPIRED_EVERY_S: Final = 0.1
 # Links left by readers keep the space of segments that retention deletes.
-UNPIN_EVERY_S = 60.0
+UNPIN_EVERY_S: Final = 60.0
 # Completes an error about an assignment that names other nodes.
-BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
+BESIDE_OTHERS: Final = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
-SCRUB_EVERY_S = 86400.0
+SCRUB_EVERY_S: Final = 86400.0
 
 
 P = TypeVar("P")

@@ -10,14 +10,11 @@ Used by one thread only: maintenance, after the thread that starts the broker ha
 import errno
 import logging
 import secrets
-import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, NoReturn
 
 from tidelog.config import stored
@@ -27,19 +24,19 @@ from tidelog.storage.errors import OnError, StorageError
 
 _log = logging.getLogger(__name__)
 
-CATALOG_FILE = "catalog.sqlite"
-SCHEMA_VERSION = 2
+CATALOG_FILE: Final = "catalog.sqlite"
+SCHEMA_VERSION: Final = 2
 # Kafka reserves blocks of this size, too. A start after a crash skips at most one block.
-PRODUCER_ID_BLOCK = 1000
+PRODUCER_ID_BLOCK: Final = 1000
 # The bound of the first id: far above the ids of a Kafka cluster, with room for as many again.
-FIRST_PRODUCER_ID_MAX = 1 << 62
+FIRST_PRODUCER_ID_MAX: Final = 1 << 62
 # The largest leader epoch that a new topic may begin with. Each unclean start uses one more, up to 2^31-1.
-FIRST_EPOCH_MAX = 1 << 30
+FIRST_EPOCH_MAX: Final = 1 << 30
 # Several times what a deletion may change, so that its journal never needs more room than it has.
-ROOM_BYTES = 256 << 10
+ROOM_BYTES: Final = 256 << 10
 
 # The length of the magic that begins an SQLite journal (file format, 3.0). It is zeros once the change is committed.
-_JOURNAL_MAGIC_BYTES = 8
+_JOURNAL_MAGIC_BYTES: Final = 8
 
 # Error codes of a damaged file, as opposed to one that cannot be accessed. Text that is not UTF-8 has no code.
 _DAMAGED: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
@@ -48,7 +45,7 @@ _PRIMARY_CODE: Final = 0xFF  # of an extended error code
 _FAULTS_MAX: Final = 3
 _HEADING: Final = "*** "  # precedes the findings of each database
 
-_SCHEMA = """
+_SCHEMA: Final = """
 CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
 CREATE TABLE topic_option (
     topic TEXT NOT NULL REFERENCES topic (name) ON DELETE CASCADE,
@@ -66,7 +63,7 @@ CREATE TABLE broker_option (
 ) STRICT;
 """
 # The key of the options of all brokers; the options of one broker are stored under its id.
-ALL_BROKERS = ""
+ALL_BROKERS: Final = ""
 OptionsOfBrokers = dict[str, dict[str, str]]
 
 
@@ -74,8 +71,7 @@ class CatalogError(Exception):
     """The catalogue cannot be used; the message names its file and says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     """A topic in the catalogue: its name, 16-byte id, number of partitions and own options."""
 
     name: str
@@ -335,6 +331,10 @@ def faults(path: Path, refused: Callable[[Contents], list[str]]) -> list[str]:
             return []
         if not _is_hot(journal):
             return _faults_in(path, lambda: _connect_beside(path), refused)
+        # Not at the top: a broker needs neither, and they load the modules of four compressors.
+        import shutil
+        from tempfile import TemporaryDirectory
+
         with TemporaryDirectory() as folder:
             copy = Path(folder) / path.name
             shutil.copyfile(path, copy)

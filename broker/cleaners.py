@@ -37,22 +37,22 @@ from tidelog.storage.troubles import Troubles
 # Outcomes of a pass.
 DONE, GIVEN_UP, FAILED = OUTCOMES = ("done", "given_up", "failed")
 # The longest delay before a failed log is tried again.
-LONGEST_RETRY_MS = 600_000
+LONGEST_RETRY_MS: Final = 600_000
 # The shortest wait, whatever the options say: a look takes time, too.
-SHORTEST_WAIT_MS = 100
+SHORTEST_WAIT_MS: Final = 100
 # The rest after a step, repeated at most MOST_RESTS times while the event loop works. Both threads want the
 # interpreter's lock, and a processor if there are few. The kernel lets a thread run for 3 ms before the event loop gets
 # the processor, unless the thread sleeps. A lower priority does not help: the event loop would wait for a lock that a
 # thread holds which hardly runs. Rests are real time, whatever the broker's clock says.
-REST_S = 0.0001
-MOST_RESTS = 10
+REST_S: Final = 0.0001
+MOST_RESTS: Final = 10
 # This many passes in a row may find that their log has changed before that counts as a failure.
-TRANSIENT_MAX = 3
+TRANSIENT_MAX: Final = 3
 # The result of `_turn` that means a look at all logs.
 _LOOK: Final = "look"
 
 _log = logging.getLogger(__name__)
-_sleep = time.sleep
+_sleep: Final = time.sleep
 
 
 class Passes(NamedTuple):

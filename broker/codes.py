@@ -1,5 +1,7 @@
 """Kafka's codes for errors of the log and of records, and the exception that carries a code."""
 
+from typing import Final
+
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import errors
@@ -16,10 +18,12 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 
-NO_TRANSACTIONS = "transactions are not supported: leave out transactional.id, idempotent producers need none"
+NO_TRANSACTIONS: Final = (
+    "transactions are not supported: leave out transactional.id, idempotent producers need none"
+)
 # Kafka's messages for some codes.
-NO_PARTITION = "This server does not host this topic-partition."
-NO_TOPIC_ID = "This server does not host this topic ID."
+NO_PARTITION: Final = "This server does not host this topic-partition."
+NO_TOPIC_ID: Final = "This server does not host this topic ID."
 
 
 class Refused(Exception):

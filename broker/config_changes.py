@@ -6,7 +6,7 @@ Decides what may be changed, and with which code a change is refused; the rules 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import ALL_BROKERS
@@ -26,8 +26,8 @@ from tidelog.storage.errors import StorageError
 # Kafka's types of resources.
 TOPIC, BROKER = 2, 4
 # About the memory of a resource in a waiting request, and of each of its options.
-RESOURCE_BYTES = 400
-OPTION_BYTES = 300
+RESOURCE_BYTES: Final = 400
+OPTION_BYTES: Final = 300
 
 Options = dict[str, str]
 # The present items of an option that is a list; None for another option.

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Final, Unpack, get_args, get_origin, get_type_hints
 
 import tidelog
 from tidelog.broker.broker import Broker
@@ -36,17 +36,17 @@ from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 
 # How long a command waits for due work; longer means that something never settles.
-SETTLES_WITHIN_S = 60.0
+SETTLES_WITHIN_S: Final = 60.0
 # The broker has settled when nothing was due in this many turns of the loop in a row.
-QUIET_TURNS = 5
-LOOK_EVERY_S = 0.0005
-TOPIC_TIMEOUT_MS = 60_000
+QUIET_TURNS: Final = 5
+LOOK_EVERY_S: Final = 0.0005
+TOPIC_TIMEOUT_MS: Final = 60_000
 # The last millisecond of the year 9999, the latest of a datetime.
-LATEST_MS = 253_402_300_799_999
+LATEST_MS: Final = 253_402_300_799_999
 
 Answer = dict[str, Any]
 # A method of `Control` with this prefix is a command.
-_COMMAND = "_do_"
+_COMMAND: Final = "_do_"
 
 
 class BadCommand(Exception):

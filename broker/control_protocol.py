@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypedDict, get_args, get_type_hints
 
 from tidelog.config.kinds import INT_MAX
 
-NAME = ".control"
+NAME: Final = ".control"
 # The longest command or answer.
-LINE_BYTES_MAX = 1 << 20
+LINE_BYTES_MAX: Final = 1 << 20
 # The longest path of a socket that the system accepts.
-_PATH_MAX = 107
+_PATH_MAX: Final = 107
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,29 @@
-"""Makes docs/compatibility.md of the docstrings of the handlers (`make docs`).
+"""Makes docs/compatibility.md from the docstrings of the handlers (`make docs`).
 
 Checks that each docstring has the form: the API's name, its versions, its behaviour, and its departures from Kafka.
 """
 
 import inspect
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.routes import SERVED
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 
-OPENING = """\
+OPENING: Final = """\
 # Compatibility
 
-Generated from the docstrings in `broker/handlers/` by `make docs`; do not edit.
+This page lists the APIs of Kafka's protocol that Tidelog supports, what each does, and how it differs from Apache
+Kafka. [protocol.md](protocol.md) has the fields of each message. [operations.md](operations.md) describes known bugs of
+client libraries, such as kafka-python's after `resume()`.
 
-The APIs of Kafka's protocol that Tidelog serves, what each does, and where it departs from Apache Kafka. The fields of
-each message are in [protocol.md](protocol.md). An API that is not listed is not announced either; a request for it ends
-the connection, with a line in the log. [operations.md](operations.md) describes known traps of client libraries, such
-as kafka-python's after `resume()`.
+ApiVersions does not list other APIs. If a client sends a request for one, the broker closes the connection and logs it.
+
+Generated from the docstrings in `broker/handlers/` by `make docs`; do not edit.
 """
 
-_FORM = re.compile(
+_FORM: Final = re.compile(
     r"(?P<name>\w+)\.\n\n"
     r"Versions: (?P<versions>\d+(?:-\d+)?)(?P<note>[^\n]*)\.\n"
     r"Behaviour: (?P<behaviour>.+?)"

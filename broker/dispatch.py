@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from tidelog.broker.answers import (
     AT_ONCE_BYTES,
@@ -49,13 +49,13 @@ class Route:
     most_bytes: int  # the largest request that is decoded on the event loop
 
 
-API_VERSIONS = 18
+API_VERSIONS: Final = 18
 # Bounds of a request that is decoded on the event loop: some milliseconds at most. Records are not decoded there, so a
 # request with records is bounded by its number of elements alone.
-MOST_REQUEST_BYTES = 64 * 1024
-MOST_ELEMENTS = 4096
-UNKNOWN = "unknown"  # the name of a request whose header has not arrived
-_KEY_AND_VERSION = Struct(">HH")
+MOST_REQUEST_BYTES: Final = 64 * 1024
+MOST_ELEMENTS: Final = 4096
+UNKNOWN: Final = "unknown"  # the name of a request whose header has not arrived
+_KEY_AND_VERSION: Final = Struct(">HH")
 
 
 class Routes(dict[int, Route]):
@@ -72,7 +72,7 @@ class Routes(dict[int, Route]):
         self.handle_of = handle_of
 
 
-_routes = Routes()
+_routes: Final = Routes()
 
 
 def dispatch(
@@ -158,7 +158,7 @@ def _decode_elsewhere(
 async def _answer_elsewhere(session: Session, route: Route, view: memoryview, position: int, end: int) -> Any:
     await reader(LONG if end - position > MOST_REQUEST_BYTES else SHORT)
     request, _ = route.read(view, position, end)
-    del view  # the answer may take long, and the connection reuses its buffer
+    view = memoryview(b"")  # the answer may take long, and the connection reuses its buffer
     if route.keep is not None:
         request = route.keep(request, route.version)
     await loop()

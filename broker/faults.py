@@ -11,9 +11,9 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
-from tidelog.broker.answers import ClosesConnection, CutShort, Later
+from tidelog.broker.answers import ClosesConnection, CutShort, Wait
 from tidelog.broker.clock import Clock
 from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
 from tidelog.broker.routes import SERVED, Handle
@@ -33,25 +33,27 @@ from tidelog.storage.files import FileSlice
 
 FETCH, METADATA = 1, 3
 # The requests that a group coordinator answers.
-COORDINATED = ("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
+COORDINATED: Final = ("OffsetCommit", "OffsetFetch", "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup",
                "ConsumerGroupHeartbeat", "DescribeGroups", "ConsumerGroupDescribe", "OffsetDelete",
                "DeleteGroups")  # fmt: skip
 # The APIs whose requests name topics, and those that name no partitions.
-_BY_TOPIC = frozenset(
+_BY_TOPIC: Final = frozenset(
     {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "CreateTopics", "DeleteTopics", "DeleteRecords",
      "OffsetForLeaderEpoch", "CreatePartitions", "DescribeProducers", "OffsetDelete", "DescribeTopicPartitions"}
 )  # fmt: skip
-_WHOLE_TOPICS = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"})
-_SESSION_ERRORS = (
+_WHOLE_TOPICS: Final = frozenset(
+    {"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"}
+)
+_SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 # The options with an effect, besides `error`.
-_EFFECTS = ("delay_ms", "drop", "truncate", "throttle_ms", "unanswered")
+_EFFECTS: Final = ("delay_ms", "drop", "truncate", "throttle_ms", "unanswered")
 # The number of applied faults that are remembered.
-SEEN_MAX = 10_000
-INJECTED = "injected fault"
+SEEN_MAX: Final = 10_000
+INJECTED: Final = "injected fault"
 
 
 class BadFault(ValueError):
@@ -103,7 +105,7 @@ class Faults:
         self._timers = timers
         self._faults: list[Fault] = []
         self._last_number = 0
-        self._waits: set[_Wait] = set()
+        self._waits: set[Wait] = set()
         self._releases = 0  # how often all waiting requests were released
         self.seen: deque[dict[str, Any]] = deque(maxlen=SEEN_MAX)
         self.changed: Callable[[], None] = lambda: None
@@ -217,7 +219,7 @@ class Faults:
 
     async def _wait(self, delay_ms: int | None = None) -> None:
         """Wait for a time, or until the client leaves or all faults are cleared."""
-        wait = _Wait(self._loop)
+        wait = Wait(self._loop)
         self._waits.add(wait)
         timer = None if delay_ms is None else self._timers.call_later(delay_ms, wait.end)
         try:
@@ -226,28 +228,6 @@ class Faults:
             self._waits.remove(wait)
             if timer is not None:
                 timer.cancel()
-
-
-class _Wait(Later):
-    """A wait that can be ended early."""
-
-    __slots__ = ("_is_over", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._loop = loop
-        self._is_over = False
-
-    def end(self) -> None:
-        """End the wait in the next turn of the loop."""
-        if not self._is_over:
-            self._is_over = True
-            self._loop.call_soon(self.resolve, True)
-
-    def hurry(self) -> bool:
-        """End the wait early."""
-        self.end()
-        return True
 
 
 class _Faulty:

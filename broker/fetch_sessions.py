@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from sys import getsizeof
+from typing import Final
 
 from tidelog.broker.clock import Clock
 from tidelog.broker.partition import Partition
@@ -38,17 +39,17 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.storage.log_manager import LogManager
 
 FIRST_EPOCH, FINAL_EPOCH = 0, -1
-LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
-CLOSED = -2  # the epoch of a closed session
-UNSENT = -1  # in place of an offset that was not sent, or must be sent again
+LAST_EPOCH: Final = (1 << 31) - 1  # 1 comes after it
+CLOSED: Final = -2  # the epoch of a closed session
+UNSENT: Final = -1  # in place of an offset that was not sent, or must be sent again
 # About the memory of a session with its waiting fetch, of each of its partitions, and of each topic without its name.
-SESSION_BYTES = 3000
-PARTITION_BYTES = 700
-TOPIC_BYTES = 400
+SESSION_BYTES: Final = 3000
+PARTITION_BYTES: Final = 700
+TOPIC_BYTES: Final = 400
 # The most partitions of a session: the event loop goes through all of them when topics come and go.
-PARTITIONS_MAX = 10_000
+PARTITIONS_MAX: Final = 10_000
 # Partitions of a response that are processed in a turn of the loop: 1 to 3 us each.
-PARTITIONS_A_TURN = 500
+PARTITIONS_A_TURN: Final = 500
 
 Key = str | bytes  # a topic's name or id
 

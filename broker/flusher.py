@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidelog.broker.answers import Later, kept
 from tidelog.broker.threads import Ended, new_thread
@@ -23,7 +23,7 @@ from tidelog.storage.troubles import Troubles
 _log = logging.getLogger(__name__)
 
 # The memory of an answer that waits for the disk, for each of its partitions.
-ANSWER_BYTES = 512
+ANSWER_BYTES: Final = 512
 
 # Returns the response for logs that failed, each with its error.
 Failed = Callable[[dict[Log, StorageError]], Any]
@@ -67,11 +67,11 @@ class Flusher:
         self._stopping = False
         self._end: StorageError | None = None  # why the thread has ended, other than by `stop`
         self._troubles = Troubles()
-        self._thread = new_thread("flusher", self._run, self._has_ended)
+        self._worker = new_thread("flusher", self._run, self._has_ended)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def commit(
         self, logs: Sequence[Log], response: Any, failed: Failed, weight_bytes: int = ANSWER_BYTES
@@ -103,7 +103,7 @@ class Flusher:
         """Flush what is queued, and end the thread."""
         self._stopping = True
         os.eventfd_write(self._wake, 1)
-        self._thread.join()
+        self._worker.join()
         os.close(self._wake)
 
     def _run(self) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog.broker.answers import Later, kept
 from tidelog.broker.clock import Clock
@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 # The slice of a job. If many jobs wait, slices are so much shorter that each job has a turn in ROUND_S, or in twice
 # that while other queues have work. A job always makes one step.
-SLICE_S = 0.02
-ROUND_S = 0.5
+SLICE_S: Final = 0.02
+ROUND_S: Final = 0.5
 # A job that is due again at once must leave time for everything else.
-SHORTEST_WAIT_S = 0.01
+SHORTEST_WAIT_S: Final = 0.01
 # The longest wait of a condition: options may ask for more than the system accepts.
-LONGEST_WAIT_S = 3600.0
+LONGEST_WAIT_S: Final = 3600.0
 
 
 class Periodic:
@@ -199,12 +199,12 @@ class Maintenance:
         self._is_stopping = False
         self._has_ended = False
         self._is_working = False
-        self._thread = new_thread("maintenance", self._run, ended)
+        self._worker = new_thread("maintenance", self._run, ended)
         clock.watch(self._wake)
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        self._worker.start()
 
     def submit(
         self,
@@ -269,7 +269,7 @@ class Maintenance:
         with self._changed:
             self._drops = self._is_stopping = True
             self._changed.notify()
-        self._thread.join()
+        self._worker.join()
 
     def _run(self) -> None:
         try:

@@ -1,10 +1,12 @@
 """A partition as requests see it: its log, and the fetches that wait for it to grow."""
 
+from typing import Final
+
 from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.log import Appended, Checked, Log
 
-ACKS_ALL = -1
+ACKS_ALL: Final = -1
 
 
 class Partition:

@@ -6,12 +6,12 @@ only.
 """
 
 from collections.abc import Hashable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
 # The bytes that a connection may hold whatever others do.
-LITTLE_BYTES = 16 * 1024
+LITTLE_BYTES: Final = 16 * 1024
 
 
 class Owner(Hashable, Protocol):

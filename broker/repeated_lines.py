@@ -9,15 +9,15 @@ lines, all other things of each event. Event loop only.
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-INTERVAL_S = 60.0
-THINGS_MAX = 1000
+INTERVAL_S: Final = 60.0
+THINGS_MAX: Final = 1000
 # One client that fails in ever new ways must not take the room of others.
-CAUSES_MAX = 20
+CAUSES_MAX: Final = 20
 # The part of a line that is repeated beside the count.
-_TEXT_MAX = 500
-_OTHERS = "others"
+_TEXT_MAX: Final = 500
+_OTHERS: Final = "others"
 # Template, thing, cause.
 _Key = tuple[str, str, str]
 
@@ -99,4 +99,4 @@ class RepeatedLines:
         self._seen.clear()
 
 
-lines = RepeatedLines()
+lines: Final = RepeatedLines()

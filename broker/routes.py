@@ -4,7 +4,7 @@ Nothing else imports handlers.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidelog.broker.handlers import (
     alter_configs,
@@ -107,4 +107,4 @@ SERVED: dict[int, Served] = {
     75: Served(describe_topic_partitions.handle),
 }
 # ApiVersions is answered even if its version is not served.
-UNSUPPORTED_API_VERSIONS = Served(api_versions.handle_unsupported)
+UNSUPPORTED_API_VERSIONS: Final = Served(api_versions.handle_unsupported)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tidelog.broker.answers import Answer, Later, Streamed, kept, outcome_of
 from tidelog.broker.fair_queue import FairQueue
@@ -25,14 +25,14 @@ from tidelog.broker.work import ANYWHERE, LOOP, NEXT_TO_ANSWER, SHORT, TURN, Cor
 from tidelog.storage.errors import StorageError
 
 # How long the event loop works on a request that can continue elsewhere.
-LOOP_S = 0.002
+LOOP_S: Final = 0.002
 # The number of steps on the loop before time is measured: most requests need no more.
-FREE_STEPS = 64
+FREE_STEPS: Final = 64
 # The slice of a reader thread. Work that is not done after a short slice is long. So a hundred clients with long work
 # delay a short read by half a second.
-SLICES_S = {Lane.SHORT: 0.005, Lane.LONG: 0.02}
+SLICES_S: Final = {Lane.SHORT: 0.005, Lane.LONG: 0.02}
 # One thread for long work, one for short. A slow disk does not get faster with more.
-READERS = 2
+READERS: Final = 2
 # The answer of a request without a response.
 NO_ANSWER: Answer = ([], 0)
 

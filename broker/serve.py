@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.clock import Clock
@@ -18,10 +19,10 @@ from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 
-SWITCH_INTERVAL_S = 20e-6
+SWITCH_INTERVAL_S: Final = 20e-6
 # New objects before the collector runs. Five hundred waiting fetches are some 7,500 objects, none of them garbage. With
 # Python's 700 the collector looked at each again and again, for a tenth of the cost of a poll.
-NEW_OBJECTS = 10_000
+NEW_OBJECTS: Final = 10_000
 
 
 async def serve(

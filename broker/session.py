@@ -4,11 +4,13 @@ It lasts as long as the client is connected, and knows nothing of sockets and of
 is charged to its session, and sessions take turns on the other threads.
 """
 
+from typing import Final
+
 from tidelog.broker.broker import Broker
 from tidelog.protocol.frame import decode_client_id
 
 # Clients with this client id may write to internal topics and delete them (Kafka's AdminUtils).
-ADMIN_CLIENT = "__admin_client"
+ADMIN_CLIENT: Final = "__admin_client"
 
 
 class Session:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog.broker.answers import Answer, Later, Streamed
 from tidelog.protocol import frame
@@ -22,7 +22,7 @@ from tidelog.protocol.wire.error_codes_in import reporting_errors
 T = TypeVar("T")
 
 # Upper bounds of the histogram's buckets: from a request that waits for nothing to the longest usual wait of a fetch.
-BOUNDS_S = (
+BOUNDS_S: Final = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
 )  # fmt: skip

@@ -12,17 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
+from typing import Final
 
 from tidelog.broker.clock import Clock
 
 _log = logging.getLogger(__name__)
 
 # Cancelled timers stay until they are due, or until there are more than this many and they are the majority.
-CANCELLED_MAX = 64
+CANCELLED_MAX: Final = 64
 # The longest wait of a loop: options may ask for more than it accepts.
-LONGEST_WAIT_MS = 3_600_000
+LONGEST_WAIT_MS: Final = 3_600_000
 # How long due timers run in a turn of the loop: thousands of members may time out at the same moment.
-TURN_S = 0.002
+TURN_S: Final = 0.002
 
 
 class Timer:

@@ -5,7 +5,7 @@ Runs on the maintenance thread.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused, error_code
@@ -17,7 +17,7 @@ from tidelog.storage.errors import without_frames
 
 # The topics of a request share a sync and a change of the catalogue, up to this many partitions. The rest follows in
 # further rounds, or not at all once the time is over.
-MADE_AT_ONCE = 2000
+MADE_AT_ONCE: Final = 2000
 
 _CODES: dict[type[Exception], ErrorCode] = {
     ConfigError: ErrorCode.INVALID_CONFIG,

@@ -4,17 +4,18 @@ Knows nothing of existing topics.
 """
 
 import re
+from typing import Final
 
 from tidelog.broker.catalog import TopicRecord
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
-MAX_TOPIC_NAME_LENGTH = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-TOPIC_ID_BYTES = 16
+MAX_TOPIC_NAME_LENGTH: Final = 249
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+TOPIC_ID_BYTES: Final = 16
 # The longest name or value of an option. Kafka's are far shorter, and every description of a topic repeats its options.
-MOST_OPTION_LENGTH = 1000
+MOST_OPTION_LENGTH: Final = 1000
 
 
 def name_problem(name: str) -> str | None:

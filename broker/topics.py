@@ -15,8 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.partition import Partition
@@ -44,12 +43,14 @@ from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
 # The key of a trouble: a full disk refuses a creation, and then its undoing, as often as a client asks.
-_HALF_MADE = "half made topics"
+_HALF_MADE: Final = "half made topics"
 
 # Room for two topics to create, five to delete, or three names while they wait. Every connection has this much room
 # whatever others hold; a request for more can wait for requests within it.
-FEW_TOPICS_BYTES = 2 * 1024
-TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
+FEW_TOPICS_BYTES: Final = 2 * 1024
+TOO_MANY_WAIT: Final = (
+    "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
+)
 
 
 class Topic:
@@ -246,7 +247,7 @@ class Topics:
         options, refused = stored.topic_options(self._defaults, record.options)
         for problem in refused:
             _log.error("stored option not honoured topic=%s, set or delete it: %s", record.name, problem)
-        return replace(record, options=options)
+        return record._replace(options=options)
 
     def _highest(self) -> dict[str, int]:
         """Return the number of partitions of each topic by its folders."""
@@ -265,11 +266,11 @@ class Topics:
             return None
         # From now on a crash may cut what no flush covers, so what was copied here is flushed first.
         for log in logs:
-            log.durability.flush()
+            log.flush()
         self._logs.checkpoint()
         if record is None:
             record = TopicRecord(name, self._id_of(name, logs), partitions, self.on_first_use(name)[1])
-        record = replace(record, partitions=partitions)
+        record = record._replace(partitions=partitions)
         self._catalog.add_topic(record)
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
         if self._logs.has_expired(logs):
@@ -434,7 +435,7 @@ class Topics:
         record, partitions = creation.record, creation.partitions
         before = self._made_by_id.get(record.id)
         if before is not None:
-            record = replace(record, options=before.options)
+            record = record._replace(options=before.options)
             partitions = [*before.partitions, *partitions]
         config = self._config(record.name, record.options)
         for log in creation.made:

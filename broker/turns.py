@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 from time import monotonic
+from typing import Final
 
 # The time of all connections in a turn, besides the one that has waited longest.
-TURN_S = 0.005
+TURN_S: Final = 0.005
 
 
 class Turns:

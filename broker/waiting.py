@@ -23,23 +23,23 @@ from tidelog.broker.timers import Timers
 _log = logging.getLogger(__name__)
 
 # About how long a turn of the loop answers fetches: the next produce waits no longer.
-TURN_S = 0.002
+TURN_S: Final = 0.002
 # A fetch that finds nothing may wait longer than it asked for, by an eighth of that and at most ROUNDED_MS. More than
 # that, and multiples of a tenth of a second, starved clients that pause another of their partitions every 100 ms.
-ROUNDED_BY = 8
-ROUNDED_MS = 64
+ROUNDED_BY: Final = 8
+ROUNDED_MS: Final = 64
 # About the memory of a parked fetch with its request, and of each of its partitions.
-WAITER_BYTES = 2200
-PLACE_BYTES = 700
+WAITER_BYTES: Final = 2200
+PLACE_BYTES: Final = 700
 # Stale entries are at most this many, or at most half of all entries.
-DEAD_MAX = 16
+DEAD_MAX: Final = 16
 NEVER: Final = 1 << 62
 NOBODY: Final[Any] = object()
 
-_numbers = itertools.count()
+_numbers: Final = itertools.count()
 # The weight of a parked fetch in its connection's unsent answers: about its memory. Its answer is read when it can
 # leave.
-PARKED_WEIGHT_BYTES = 1000
+PARKED_WEIGHT_BYTES: Final = 1000
 
 
 class Parked:

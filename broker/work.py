@@ -59,10 +59,10 @@ Coro = Coroutine[Any, Any, T]
 
 # A bound on the memory of long work that has begun and waits for its turn. Beyond it the work under way runs to its end
 # without giving others a turn, so that no more work begins.
-HELD_BYTES_MAX = 64 << 20
+HELD_BYTES_MAX: Final = 64 << 20
 
 # Items of some microseconds each that are processed in one step.
-MANY = 1000
+MANY: Final = 1000
 
 
 # What `turn`, `step` and `next_to_answer` yield. A plain generator that yields nothing asks for a turn.

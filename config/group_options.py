@@ -7,7 +7,8 @@ from tidelog.config.table import option
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+# Only `BrokerConfig` is made, which has its own methods.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class GroupOptions:
     """The options for all groups."""
 
@@ -32,43 +33,43 @@ class GroupOptions:
         INT,
         15_000,
         at_least=1,
-        doc="Longest that `group.consumer.heartbeat.interval.ms` may be.",
+        doc="Maximum of `group.consumer.heartbeat.interval.ms`.",
     )
     group_consumer_max_session_timeout_ms: int = option(
         "group.consumer.max.session.timeout.ms",
         INT,
         60_000,
         at_least=1,
-        doc="Longest that `group.consumer.session.timeout.ms` may be.",
+        doc="Maximum of `group.consumer.session.timeout.ms`.",
     )
     group_consumer_max_size: int = option(
         "group.consumer.max.size",
         INT,
         INT_MAX,
         at_least=1,
-        doc="Members that one consumer group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
+        doc="Maximum number of members of a consumer group; one more gets GROUP_MAX_SIZE_REACHED.",
     )
     group_consumer_migration_policy: str = option(
         "group.consumer.migration.policy",
         POLICY,
         "bidirectional",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="Whether a classic group becomes a consumer group when a member of that protocol joins (`upgrade`), and a "
-        "classic one again when the last of them has left (`downgrade`).",
+        doc="Whether a classic group becomes a consumer group when a member of the consumer protocol joins "
+        "(`upgrade`), and a classic group again when its last such member has left (`downgrade`).",
     )
     group_consumer_min_heartbeat_interval_ms: int = option(
         "group.consumer.min.heartbeat.interval.ms",
         INT,
         5_000,
         at_least=1,
-        doc="Shortest that `group.consumer.heartbeat.interval.ms` may be.",
+        doc="Minimum of `group.consumer.heartbeat.interval.ms`.",
     )
     group_consumer_min_session_timeout_ms: int = option(
         "group.consumer.min.session.timeout.ms",
         INT,
         45_000,
         at_least=1,
-        doc="Shortest that `group.consumer.session.timeout.ms` may be.",
+        doc="Minimum of `group.consumer.session.timeout.ms`.",
     )
     group_consumer_session_timeout_ms: int = option(
         "group.consumer.session.timeout.ms",
@@ -82,8 +83,8 @@ class GroupOptions:
         INT,
         0,
         at_least=0,
-        doc="How long an empty group waits for more members when its first one joins. Kafka's default is 3000; ours "
-        "lets a single consumer start at once; a later one causes another rebalance.",
+        doc="How long an empty group waits for more members when its first one joins. Kafka's default is 3000. "
+        "0 lets a single consumer start at once; a later one causes another rebalance.",
     )
     group_max_session_timeout_ms: int = option(
         "group.max.session.timeout.ms",
@@ -97,7 +98,7 @@ class GroupOptions:
         INT,
         INT_MAX,
         at_least=1,
-        doc="Members that one group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
+        doc="Maximum number of members of a classic group; one more gets GROUP_MAX_SIZE_REACHED.",
     )
     group_min_session_timeout_ms: int = option(
         "group.min.session.timeout.ms",
@@ -114,7 +115,7 @@ class GroupOptions:
         ours=True,
         doc="Memory for all groups together: their members, assignments, and committed offsets (about 300 bytes each). "
         "One address may use half of it. The last sixteenth is for addresses that hold little. When memory runs short, "
-        "the broker deletes idle groups of the address that holds the most (docs/operations.md). At the bound a new "
+        "the broker deletes idle groups of the address that holds the most (docs/limits.md). At the bound a new "
         "member gets GROUP_MAX_SIZE_REACHED, and the first commit of a partition INVALID_COMMIT_OFFSET_SIZE. Existing "
         "groups go on; a member that needs more memory gets COORDINATOR_NOT_AVAILABLE and tries again.",
     )

@@ -6,7 +6,6 @@ key that ends in `.` is a prefix.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from tidelog.config.kinds import BOOL, INT, LIST, LONG, LONG_MAX, STRING, Kind
@@ -58,7 +57,7 @@ TOPIC_INERT = _by_name(
 
 # The options of the broker that Kafka lists by default, and those that can change while it runs.
 BROKER_INERT = _by_name(
-    *(replace(row, name=row.broker, broker="", live=True) for row in TOPIC_INERT.values() if row.broker),
+    *(row._replace(name=row.broker, broker="", live=True) for row in TOPIC_INERT.values() if row.broker),
     _inert("auto.leader.rebalance.enable", ONE_NODE, BOOL, "false"),
     _inert("background.threads", ONE_EACH, INT, "1", 1, live=True),
     _inert("broker.rack", ONE_NODE, STRING, None),

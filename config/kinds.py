@@ -4,8 +4,6 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -17,8 +15,7 @@ LONG_MAX = (1 << 63) - 1
 DOUBLE_MAX = sys.float_info.max
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(NamedTuple, Generic[T]):
     """A type. `parse` raises ValueError with the reason; `code` is its number in DescribeConfigs (KIP-569)."""
 
     name: str
@@ -83,6 +80,8 @@ def _real_text(value: float) -> str:
     """Return a number as Java writes it, since Kafka's tools show and compare that."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
+    from decimal import Decimal  # takes 1 % of a start, and is rarely needed
+
     sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
     assert isinstance(exponent, int)
     first, *others = map(str, digits)

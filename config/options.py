@@ -31,7 +31,7 @@ from tidelog.config.table import Described, Option, Source, Synonym, option, opt
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TOPIC_OPTIONS, TopicConfig
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BrokerConfig(GroupOptions):
     """The options of the broker, and the defaults of its topics."""
 
@@ -47,8 +47,8 @@ class BrokerConfig(GroupOptions):
         "advertised.listeners",
         LISTENERS,
         (),
-        doc="Addresses that clients get, one for each listener name. For a listener without one, they get the address "
-        "that it is bound to, or if that is every interface, the address that the client has connected to.",
+        doc="Addresses that the broker tells clients to connect to, one for each listener name. Default: the address "
+        "in `listeners`, or if that is every interface, the address that the client has connected to.",
     )
     listener_security_protocol_map: tuple[tuple[str, str], ...] = option(
         "listener.security.protocol.map",
@@ -104,9 +104,9 @@ class BrokerConfig(GroupOptions):
         BOOL,
         False,
         ours=True,
-        doc="Whether a topic may be created with more than one replica, by number or with other nodes, as many "
-        "programs do by default. It then has one, and the answer says so; and `min.insync.replicas` may be more than "
-        "1. If not, they get INVALID_REPLICATION_FACTOR, as from one node of Kafka.",
+        doc="Accept topics with more than one replica, which many programs create by default, and "
+        "`min.insync.replicas` above 1. The topic then has one replica, and the response says so. If false, such "
+        "requests get INVALID_REPLICATION_FACTOR, as from a single node of Kafka.",
     )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
     log_cleaner_backoff_ms: int = option(
@@ -165,7 +165,8 @@ class BrokerConfig(GroupOptions):
         LONG,
         300_000,
         at_least=1,
-        doc="Longest time between two checks for expired segments; one that expires earlier is found then (time.md).",
+        doc="Longest time between two checks of a log for expired segments. A check also runs when the oldest segment "
+        "expires (docs/time.md).",
     )
     log_flush_offset_checkpoint_interval_ms: int = option(
         "log.flush.offset.checkpoint.interval.ms",
@@ -194,9 +195,9 @@ class BrokerConfig(GroupOptions):
         2 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of requests that wait for topics to be created or deleted, for all connections together; half of it "
-        "for one address. Above it a topic in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
-        "create or delete THROTTLING_QUOTA_EXCEEDED, and clients try again.",
+        doc="Memory for requests that wait for topics to be created, changed or deleted, for all connections together; "
+        "one address may use half of it. Above it, topics in a Metadata request get LEADER_NOT_AVAILABLE, topics to "
+        "create, change or delete get THROTTLING_QUOTA_EXCEEDED, and clients retry.",
     )
     queued_max_fetch_bytes: int = option(
         "queued.max.fetch.bytes",
@@ -204,8 +205,8 @@ class BrokerConfig(GroupOptions):
         64 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of fetches that wait for records, for all connections together; half of it for one address. "
-        "Above it a fetch is answered at once.",
+        doc="Memory for fetches that wait for records, for all connections together; one address may use half of it. "
+        "Above it, the broker responds to a fetch at once.",
     )
     queued_max_response_bytes: int = option(
         "queued.max.response.bytes",
@@ -213,8 +214,8 @@ class BrokerConfig(GroupOptions):
         512 << 20,
         at_least=1 << 20,
         ours=True,
-        doc="Bytes of answers that clients have not received yet, for all connections together. Above it, an answer is "
-        "sent in pieces of 16 KiB, each when the previous one was received; none is lost.",
+        doc="Memory for responses that clients have not received yet, for all connections together. Above it, the "
+        "broker sends a response in pieces of 16 KiB, each when the client has received the one before. None is lost.",
     )
     max_connections: int = option(
         "max.connections",
@@ -222,9 +223,9 @@ class BrokerConfig(GroupOptions):
         10_000,
         at_least=1,
         live=True,
-        doc="Connections at once; one more is closed as it is accepted. Whatever the value, connections use at most "
-        "three quarters of the file descriptors (`ulimit -n`); the rest are reserved for segment files. Kafka's "
-        "default is no limit.",
+        doc="Maximum number of connections; the broker closes further ones at once. Whatever the value, connections "
+        "use at most three quarters of the file descriptors (`ulimit -n`); the rest are reserved for segment files. "
+        "Kafka's default is no limit.",
     )
     max_connections_per_ip: int = option(
         "max.connections.per.ip",
@@ -282,8 +283,8 @@ class BrokerConfig(GroupOptions):
         64 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of fetch sessions, about 700 for each partition, for all clients together; half of it for one "
-        "address. Above it a consumer fetches without a session.",
+        doc="Memory for fetch sessions, about 700 bytes for each partition, for all clients together; one address may "
+        "use half of it. Above it, a consumer fetches without a session.",
     )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
@@ -309,8 +310,8 @@ class BrokerConfig(GroupOptions):
         choices=("generational", "kafka"),
         ours=True,
         live=True,
-        doc="Which segments are compacted, and when. `generational`: those that save most, once enough of a log may be "
-        "garbage. `kafka`: all of them, once enough of a log is new (docs/compaction.md).",
+        doc="Which segments are compacted, and when. `generational`: the segments that save most, once enough of a log "
+        "may be garbage. `kafka`: all segments, once enough of a log is new (docs/compaction.md).",
     )
     log_scrub_bytes_per_second: int = option(
         "log.scrub.bytes.per.second",
@@ -318,7 +319,8 @@ class BrokerConfig(GroupOptions):
         4 << 20,
         at_least=0,
         ours=True,
-        doc="Bytes per second of the daily read of sealed segments, which finds damage of the disk; 0 for no read.",
+        doc="Bytes per second of the scrub, which reads all sealed segments once a day to detect disk damage. 0 turns "
+        "it off.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     # The options that were set before the start: name in the table -> name that was used.

@@ -7,6 +7,7 @@ within its bounds and choices, so its users need not check again.
 import dataclasses
 from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from tidelog.config import machine
@@ -16,8 +17,7 @@ from tidelog.config.kinds import Kind
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """An option: a row of the table."""
 
     name: str
@@ -26,7 +26,7 @@ class Option:
     doc: str
     broker: str = ""  # the broker's name of a topic option
     # other names -> the factor of their unit
-    aliases: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, int] = MappingProxyType({})
     at_least: int | None = None
     at_most: int | None = None
     choices: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def option(name: str, kind: Kind[T], default: T, **row: Any) -> T:
 def options_of(table: type[Any]) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, in the order of declaration."""
     return tuple(
-        dataclasses.replace(field.metadata["option"], attribute=field.name)
+        field.metadata["option"]._replace(attribute=field.name)
         for field in dataclasses.fields(table)
         if "option" in field.metadata
     )

@@ -26,7 +26,7 @@ def null_value(names: Iterable[str]) -> str:
     return f"Null value not supported for topic configs: {','.join(names)}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TopicConfig:
     """The options of a topic: its own, and the broker's defaults."""
 
@@ -37,10 +37,10 @@ class TopicConfig:
         broker="log.cleanup.policy",
         choices=("compact", "delete"),
         may_be_empty=True,
-        doc="What happens to old segments. `delete` removes expired ones. `compact` keeps the last record of each key, "
-        "and removes earlier ones as `min.cleanable.dirty.ratio` says. With both, compacted records expire too; with "
-        "`compact` alone nothing expires. With `compact` a record without a key is INVALID_RECORD. Empty: everything "
-        "stays.",
+        doc="What happens to old segments. `delete` removes expired ones. `compact` keeps the last record of each key; "
+        "`min.cleanable.dirty.ratio` says when it removes earlier ones. With both, compacted records expire too; with "
+        "`compact` alone nothing expires. With `compact`, a record without a key gets INVALID_RECORD. An empty list "
+        "keeps everything.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -96,7 +96,7 @@ class TopicConfig:
         5_000,
         broker="log.segment.delete.delay.ms",
         at_least=0,
-        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be rescued. "
+        doc="Time between renaming an expired file to `.deleted` and removing it; until then you can still rescue it. "
         "Reads of an open file continue in any case. Kafka's default is 60000.",
     )
     flush_messages: int = option(
@@ -122,8 +122,9 @@ class TopicConfig:
         broker="flush.policy",
         choices=("acks", "interval", "none"),
         ours=True,
-        doc="When records reach the disk. `acks`: before a produce with acks=all is answered, many at once. "
-        "`interval`: by `flush.messages` and `flush.ms`, as in Kafka. `none`: when the operating system writes them.",
+        doc="When records are synced to disk. `acks`: before the response to a produce with acks=all; one sync serves "
+        "many requests. `interval`: after `flush.messages` or `flush.ms`, as in Kafka. `none`: when the operating "
+        "system writes them (docs/durability.md).",
     )
     index_interval_bytes: int = option(
         "index.interval.bytes",
@@ -140,8 +141,8 @@ class TopicConfig:
         broker="lookup.clock",
         choices=("record", "append"),
         ours=True,
-        doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp of the "
-        "record. `append`: when the broker appended it, which is then the timestamp in the answer.",
+        doc="Time that ListOffsets searches by. `record`: the timestamp of the record. `append`: when the broker "
+        "appended it; the response then has this time as the timestamp.",
     )
     max_compaction_lag_ms: int = option(
         "max.compaction.lag.ms",
@@ -160,8 +161,8 @@ class TopicConfig:
         at_least=1,
         memory_share=4,
         ours=True,
-        doc="Largest size of a decompressed batch. A larger one is answered MESSAGE_TOO_LARGE, and no more memory than "
-        "this is used for it. A topic's value is at most the broker's.",
+        doc="Largest size of a decompressed batch. A larger one gets MESSAGE_TOO_LARGE, and the broker uses no "
+        "more memory than this for it. A topic's value is at most the broker's.",
     )
     max_message_bytes: int = option(
         "max.message.bytes",
@@ -219,7 +220,7 @@ class TopicConfig:
         "CreateTime",
         broker="log.message.timestamp.type",
         choices=("CreateTime", "LogAppendTime"),
-        doc="Clock that stamps records: the producer's, or the broker's on arrival.",
+        doc="Clock that sets the timestamps of records: the producer's, or the broker's on arrival.",
     )
     min_cleanable_dirty_ratio: float = option(
         "min.cleanable.dirty.ratio",
@@ -228,7 +229,8 @@ class TopicConfig:
         broker="log.cleaner.min.cleanable.ratio",
         at_least=0,
         at_most=1,
-        doc="The log is compacted when more than this share of it has not been compacted. The active segment and "
+        doc="A log is compacted when more than this share of it, and at least 8 %, may be garbage. With "
+        "`tidelog.cleaner.schedule=kafka`: when more than this share has not been compacted. The active segment and "
         "segments that are too young (`min.compaction.lag.ms`) do not count.",
     )
     min_compaction_lag_ms: int = option(
@@ -246,8 +248,8 @@ class TopicConfig:
         1,
         broker="min.insync.replicas",
         at_least=1,
-        doc="Replicas that must have a record before acks=all is answered. There is one node: more than 1 needs "
-        "`tidelog.tolerate.replication.factor`, and acks=all is still answered when the one replica has the record.",
+        doc="Replicas that must have a record before the response to acks=all. There is one node, so a value above 1 "
+        "needs `tidelog.tolerate.replication.factor`, and the response still waits for the one replica only.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable",
@@ -272,9 +274,9 @@ class TopicConfig:
         broker="retention.clock",
         choices=("bounded", "record", "append"),
         ours=True,
-        doc="When the age of a segment begins. `bounded`: at its largest record timestamp, but no later than its last "
-        "append, so that a record from the future does not keep the segment. `record`: at its largest record "
-        "timestamp, as in Kafka. `append`: at its last append. Without timestamps it is the last append.",
+        doc="Time from which the age of a segment counts. `bounded`: its largest record timestamp, but no later than "
+        "its last append, so a record from the future does not keep the segment. `record`: its largest record "
+        "timestamp, as in Kafka. `append`: its last append. Without timestamps it is always the last append.",
     )
     retention_ms: int = option(
         "retention.ms",
@@ -300,7 +302,7 @@ class TopicConfig:
         10 << 20,
         broker="log.index.size.max.bytes",
         at_least=12,
-        doc="Size at which a full index seals its segment; at least that of one entry of the time index.",
+        doc="Maximum size of an index; a full index seals its segment. The minimum is one entry of the time index.",
     )
     segment_jitter_ms: int = option(
         "segment.jitter.ms",
@@ -318,8 +320,9 @@ class TopicConfig:
         broker="log.roll.min.ms",
         at_least=0,
         ours=True,
-        doc="Least time between segments that record times start, on average over the last 32: if times jump, each "
-        "batch might start one. A segment is still started if a record would otherwise outlive `retention.ms`.",
+        doc="Minimum time between new segments that start because of record timestamps, on average over the last 32. "
+        "It keeps timestamps that jump from starting a segment with each batch. A new segment still starts if a record "
+        "would otherwise outlive `retention.ms`.",
     )
     segment_ms: int = option(
         "segment.ms",

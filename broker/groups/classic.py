@@ -14,10 +14,12 @@ from functools import partial
 from typing import Final
 
 from tidelog.broker.groups.classic_member import (
+    METADATA_BYTES_MAX,
     ClassicMember,
     Joining,
+    Protocols,
     chosen_protocol,
-    metadata_fit,
+    longest_metadata,
     refused_join,
     refused_sync,
     restored,
@@ -118,6 +120,7 @@ class ClassicGroup:
         self._instances: dict[str, str] = {}  # member ids by instance id
         self._pending: dict[str, tuple[Timer, str]] = {}  # ids given out but not joined with, and their hosts
         self._supported: Counter[str] = Counter()  # the number of members that support each protocol
+        self._metadata_bytes = 0  # the sum of each member's longest metadata
         self._joining = 0  # members that wait for the others to join
         self._unsynced: set[str] = set()
         self._assigned_as = 0, 0  # the number of the leader's last assignment, and its generation
@@ -137,7 +140,7 @@ class ClassicGroup:
             member = restored(stored, value.protocol_type, value.protocol)
             self.members[member.id] = member
             self.memory.restore(member.client_host, member.size_bytes)
-            self._supported.update(name for name, _ in member.protocols)
+            self._count_protocols(member.protocols)
             if member.instance_id is not None:
                 self._instances[member.instance_id] = member.id
         self.topics = topics_read(self.protocol_type, self.protocol, self)
@@ -315,7 +318,10 @@ class ClassicGroup:
         if not is_consistent:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         # Kafka lets it join. The group can then no longer be stored, and every sync of every member fails.
-        return ErrorCode.NONE if metadata_fit(request, self) else ErrorCode.UNKNOWN_SERVER_ERROR
+        known = self.member(request.member_id, request.instance_id)
+        others = self._metadata_bytes - (0 if known is None else longest_metadata(known.protocols))
+        fits = others + longest_metadata(request.protocols) <= METADATA_BYTES_MAX
+        return ErrorCode.NONE if fits else ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _join_without_id(self, request: Joining, reply: Reply) -> None:
         instance_id = request.instance_id
@@ -341,7 +347,7 @@ class ClassicGroup:
         self._remove_pending(member_id)
         self.members[member_id] = member
         self.memory.add(member.client_host, member.size_bytes)
-        self._supported.update(name for name, _ in member.protocols)
+        self._count_protocols(member.protocols)
         self.leader = self.leader or member_id
         if member.instance_id is not None:
             self._instances[member.instance_id] = member_id
@@ -406,11 +412,11 @@ class ClassicGroup:
 
     def _update(self, member: ClassicMember, request: Joining, reply: Reply) -> None:
         before = member.size_bytes
-        self._supported.subtract(name for name, _ in member.protocols)
+        self._discount_protocols(member.protocols)
         member.protocols = request.protocols
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        self._supported.update(name for name, _ in member.protocols)
+        self._count_protocols(member.protocols)
         self.memory.add(member.client_host, member.size_bytes - before)
         self._await_join(member, reply)
 
@@ -598,7 +604,7 @@ class ClassicGroup:
         member.answer_sync(refused_sync(code))
         del self.members[member_id]
         self.memory.add(member.client_host, -member.size_bytes)
-        self._supported.subtract(name for name, _ in member.protocols)
+        self._discount_protocols(member.protocols)
         self._unsynced.discard(member_id)
         if member.instance_id is not None:
             self._instances.pop(member.instance_id, None)
@@ -608,6 +614,14 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     # Members, and answers to them.
+
+    def _count_protocols(self, protocols: Protocols) -> None:
+        self._supported.update(name for name, _ in protocols)
+        self._metadata_bytes += longest_metadata(protocols)
+
+    def _discount_protocols(self, protocols: Protocols) -> None:
+        self._supported.subtract(name for name, _ in protocols)
+        self._metadata_bytes -= longest_metadata(protocols)
 
     def member(self, member_id: str, instance_id: str | None) -> ClassicMember | None:
         """Return a member by its member id, or by its instance id if the member id is empty."""

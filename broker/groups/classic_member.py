@@ -141,19 +141,9 @@ def chosen_protocol(members: Iterable[HasProtocols], supported: Mapping[str, int
     return votes.most_common(1)[0][0]
 
 
-def metadata_fit(request: Joining, members: Iterable[ClassicMember]) -> bool:
-    """Tell whether the metadata of all members, with that of a joining one, can be stored in one record."""
-    others = (
-        each.protocols
-        for each in members
-        if each.id != request.member_id
-        and (request.instance_id is None or each.instance_id != request.instance_id)
-    )
-    longest = (
-        max((len(metadata) for _, metadata in protocols), default=0)
-        for protocols in (request.protocols, *others)
-    )
-    return sum(longest) <= METADATA_BYTES_MAX
+def longest_metadata(protocols: Protocols) -> int:
+    """Return the size of the longest metadata, the most that a member may have in the stored group."""
+    return max((len(metadata) for _, metadata in protocols), default=0)
 
 
 def topics_read(
@@ -163,8 +153,8 @@ def topics_read(
     if protocol_type != CONSUMER:
         return None
     topics: set[str] = set()
-    for member in members:
-        names = subscribed_topics(member.metadata(protocol))
+    for metadata in {member.metadata(protocol) for member in members}:  # mostly the same
+        names = subscribed_topics(metadata)
         if names is None:
             return None
         topics.update(names)

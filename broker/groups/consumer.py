@@ -33,6 +33,7 @@ from tidelog.broker.groups.classic_member import (
     METADATA_BYTES_MAX,
     Joining,
     Protocols,
+    longest_metadata,
     refused_join,
     refused_sync,
 )
@@ -865,7 +866,7 @@ class ConsumerGroup:
 def is_too_large(protocols: Protocols) -> bool:
     """Tell whether the protocols of a classic member are too large to be stored in a consumer group."""
     # One record holds all protocols, and the subscribed topics once more.
-    topics_bytes = max((len(metadata) for _, metadata in protocols), default=0)
+    topics_bytes = longest_metadata(protocols)
     return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > METADATA_BYTES_MAX
 
 

@@ -284,7 +284,7 @@ class Coordinator:
 
     async def are_on_disk(self, partitions: Iterable[Partition], size_bytes: int = ANSWER_BYTES) -> bool:
         """Wait until all appended records are on disk; return false if that fails."""
-        outcome = self.log.on_disk(partitions, True, False, size_bytes)
+        outcome = self.log.on_disk(partitions, True, lambda _: False, size_bytes)
         is_on_disk: bool = await outcome if isinstance(outcome, Later) else outcome
         return is_on_disk
 
@@ -308,8 +308,7 @@ class Coordinator:
             if group_id not in self.groups:
                 self._add(ClassicGroup(group_id, self.services, committed[0][2].host))
             for topic, partition, each in committed:
-                replaced.append((topic, partition, each, self._committed(group_id, topic, partition)))
-                self._replace(group_id, topic, partition, each)
+                replaced.append((topic, partition, each, self._replace(group_id, topic, partition, each)))
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
@@ -351,8 +350,10 @@ class Coordinator:
 
     # Memory and expiry.
 
-    def _replace(self, group_id: str, topic: str, partition: int, committed: Committed | None) -> None:
-        """Set or delete the offset of a partition in memory."""
+    def _replace(
+        self, group_id: str, topic: str, partition: int, committed: Committed | None
+    ) -> Committed | None:
+        """Set or delete the offset of a partition in memory; return the one before."""
         offsets = self.offsets.get(group_id)
         if offsets is None:
             offsets = self.offsets[group_id] = GroupOffsets()
@@ -360,6 +361,8 @@ class Coordinator:
             before = offsets.remove(topic, partition)
         else:
             before = offsets.put(topic, partition, committed)
+            if before is not None and before.host == committed.host and before.metadata == committed.metadata:
+                return before  # Most commits change the offset alone.
             self.memory.hold(committed.host, committed.size_bytes)
             self.committed_count += 1
         if before is not None:
@@ -367,6 +370,7 @@ class Coordinator:
             self.committed_count -= 1
         if not offsets.topics:
             del self.offsets[group_id]
+        return before
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Remove a group from memory. Its waiting requests are answered with a code."""

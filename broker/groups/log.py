@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.flusher import ANSWER_BYTES, Flusher
+from tidelog.broker.flusher import ANSWER_BYTES, Failed, Flusher
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
@@ -22,9 +22,10 @@ from tidelog.broker.work import Coro, Stopping, step
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import message_set
-from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
+from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from tidelog.protocol.records.build import Header, Record, build_batch, read_records
 from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.records.validate import ValidBatch
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.errors import StorageError, TakesLong
@@ -124,8 +125,12 @@ class GroupLog:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         now_ms = self._clock.now_ms()
         made = [Record(number, now_ms, *entry) for number, entry in enumerate(entries)]
+        checked = None
         try:
-            partition.append(bytearray(build_batch(made, base_offset=0)), now_ms)
+            data = bytearray(build_batch(made, base_offset=0))
+            if partition.log.keeps(len(data)):
+                checked = data, ValidBatch(read_header(data), now_ms, now_ms, 0, len(data))
+            partition.append(data, now_ms, checked)
         except StorageError as error:
             _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
             return ErrorCode.NOT_COORDINATOR
@@ -150,7 +155,7 @@ class GroupLog:
         """Append changes of a group; call `done` in a later turn, when they are on disk or have failed."""
         outcome: Any = self.append_all(group_id, changes)
         if isinstance(outcome, Partition):
-            outcome = self.on_disk([outcome], ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+            outcome = self.on_disk([outcome], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR)
         elif outcome is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
             outcome = ErrorCode.UNKNOWN_SERVER_ERROR
         if isinstance(outcome, Later):
@@ -159,14 +164,16 @@ class GroupLog:
             self._loop.call_soon(done, outcome)
 
     def on_disk(
-        self, partitions: Iterable[Partition], response: Any, failed: Any, size_bytes: int = ANSWER_BYTES
+        self, partitions: Iterable[Partition], response: Any, failed: Failed, size_bytes: int = ANSWER_BYTES
     ) -> Any:
-        """Return a Later that gets `response` when all appends to these partitions are on disk, `failed` if that fails.
+        """Return a Later that gets `response` when all appends to these partitions are on disk.
+
+        If that fails, it gets the result of `failed`, which is called even if nobody waits for the answer any more.
 
         If everything is on disk already, return `response` itself.
         """
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
-        return self._flusher.commit(logs, response, lambda _: failed, size_bytes) if logs else response
+        return self._flusher.commit(logs, response, failed, size_bytes) if logs else response
 
 
 def batches(changes: Changes, most_bytes: int) -> Iterator[list[Entry]]:

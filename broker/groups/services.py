@@ -28,9 +28,9 @@ from tidelog.protocol.error_codes import ErrorCode
 _log = logging.getLogger(__name__)
 
 # How long one turn of the event loop answers members, or begins to serve loaded groups.
-TURN_S = 0.002
+TURN_S: Final = 0.002
 # The weight of an answer that waits for other members (`Later.weight_bytes`).
-WAITING_BYTES = 1000
+WAITING_BYTES: Final = 1000
 # An assignment of up to this effort is made at once, in some milliseconds; a larger one on the maintenance thread.
 AT_ONCE: Final = 1000
 

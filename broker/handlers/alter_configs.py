@@ -1,10 +1,10 @@
 """AlterConfigs.
 
 Versions: 0-2.
-Behaviour: replaces all options of each resource; options that the request leaves out are unset. Each resource succeeds
-or fails on its own. IncrementalAlterConfigs, which newer clients use, says what can be changed and when it takes
+Behaviour: replaces all options of each resource; options that the request omits are unset. Each resource succeeds or
+fails on its own. IncrementalAlterConfigs, which newer clients use, describes what can be changed and when it takes
 effect.
-Departures from Kafka: those of IncrementalAlterConfigs.
+Departures from Kafka: the same as for IncrementalAlterConfigs.
 """
 
 from tidelog.broker.codes import Refused

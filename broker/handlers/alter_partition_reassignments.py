@@ -1,8 +1,8 @@
 """AlterPartitionReassignments.
 
 Versions: 0-1.
-Behaviour: a partition may be assigned to this node, which has it already: nothing happens. Any other node is
-INVALID_REPLICA_ASSIGNMENT. There is never a reassignment to cancel: NO_REASSIGNMENT_IN_PROGRESS.
+Behaviour: assigning a partition to this node succeeds and changes nothing. Any other node gets
+INVALID_REPLICA_ASSIGNMENT. Cancelling gets NO_REASSIGNMENT_IN_PROGRESS, because no reassignment ever runs.
 """
 
 from tidelog.broker.broker import Broker

@@ -1,14 +1,14 @@
 """ApiVersions.
 
 Versions: 0-4.
-Behaviour: lists the APIs and versions that are served. A request in an unknown version of ApiVersions gets an answer in
-the form of version 0, with UNSUPPORTED_VERSION and the whole list, so the client can choose again (KIP-511).
-Two features are finalized (KIP-584), so tools see a cluster without ZooKeeper: `metadata.version` at 25, which is
-Kafka's 4.0-IV3, and `group.version` at 1, which stands for consumer groups (KIP-848).
+Behaviour: lists the supported APIs and versions. A request in an unknown version of ApiVersions gets a response of
+version 0, with UNSUPPORTED_VERSION and the whole list, so the client can choose again (KIP-511). Two features are
+finalized (KIP-584), so tools see a cluster without ZooKeeper: `metadata.version` at 25, which is Kafka's 4.0-IV3, and
+`group.version` at 1, which stands for consumer groups (KIP-848).
 Departures from Kafka: each feature has one level, so none can be changed. Kafka's other features (transactions, share
-groups, streams groups, eligible leader replicas, a quorum with changing voters) are not built and not listed. Programs
-that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one, because the list has
-neither SASL nor transactions.
+groups, streams groups, eligible leader replicas, a quorum with changing voters) are not supported and not listed.
+Programs that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one, because the
+list has neither SASL nor transactions.
 """
 
 import re

@@ -1,9 +1,9 @@
 """ConsumerGroupDescribe.
 
 Versions: 0-1 (1 has the protocol of each member, KIP-1099).
-Behaviour: describes the epochs of a group, and the current and target assignment of each member. A classic group is
-GROUP_ID_NOT_FOUND, as in Kafka: DescribeGroups describes those. Partitions of deleted topics are left out. A group is
-described once, even if the request names it several times.
+Behaviour: describes the epochs of a group, and the current and target assignment of each member. A classic group gets
+GROUP_ID_NOT_FOUND, as in Kafka: use DescribeGroups. Partitions of deleted topics are omitted. If a request names a
+group several times, it is described once.
 """
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED

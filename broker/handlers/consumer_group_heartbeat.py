@@ -1,15 +1,15 @@
 """ConsumerGroupHeartbeat.
 
 Versions: 0-1 (1: regular expressions, KIP-848, and member ids that clients generate, KIP-1082).
-Behaviour: a member joins, stays or leaves, and gets its assignment. The answer leaves when the change is on disk.
-Regular expressions are RE2 and match the whole name of a topic.
+Behaviour: with it a member joins, stays or leaves, and gets its assignment. Responds when the change is on disk.
+Regular expressions have RE2 syntax and match the whole name of a topic.
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A member that
 does not fit, with the topics that match its regular expression, gets GROUP_MAX_SIZE_REACHED. The topic names of one
-member may have 128 Ki letters in all, a regular expression 250, and 128 KiB when it is compiled. A member with a
-regular expression gets its answer when the matching topics are known; in Kafka it has to wait for its next heartbeat.
-Classic groups with librdkafka's sticky assignor can be upgraded as well. `uniform` moves fewer partitions than Kafka's
-if the members had unequal shares. If a member changes its instance id, the old id is free; in Kafka a client that joins
-with the old id gets UNKNOWN_MEMBER_ID until the broker restarts.
+member may have 128 Ki letters together, and a regular expression 250 letters, and 128 KiB when it is compiled. A member
+with a regular expression gets its response when the matching topics are known; in Kafka it has to wait for its next
+heartbeat. Classic groups with librdkafka's sticky assignor can be upgraded too. `uniform` moves fewer partitions than
+Kafka's if the members had unequal shares. If a member changes its instance id, the old id is free; in Kafka a client
+that joins with the old id gets UNKNOWN_MEMBER_ID until the broker restarts.
 """
 
 from typing import Final

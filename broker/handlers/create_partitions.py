@@ -1,14 +1,14 @@
 """CreatePartitions.
 
 Versions: 0-3.
-Behaviour: each topic succeeds or fails on its own, with a message. When the answer leaves, the new partitions are
-durable and take writes. `validate_only` reports what would happen. Assignments may name this node only; with
-`tidelog.tolerate.replication.factor` they may name others too, which are ignored. A change that has not begun within
-`timeout_ms` is not made: REQUEST_TIMED_OUT. If the broker stops, the code is NOT_CONTROLLER, and clients retry; the
-next start completes a change that has begun.
-Departures from Kafka: while another request adds partitions to a topic, the code is REQUEST_TIMED_OUT; Kafka's
-controller makes one change after the other. Internal topics keep their number of partitions, which decides where their
-records are.
+Behaviour: each topic succeeds or fails on its own, with a message. When the broker responds, the new partitions are
+durable and accept writes. `validate_only` reports what would happen. Assignments may name this node only; with
+`tidelog.tolerate.replication.factor` they may name other nodes, which are ignored. A change that has not begun within
+`timeout_ms` does not happen and gets REQUEST_TIMED_OUT. If the broker stops, the error is NOT_CONTROLLER, and clients
+retry; the next start completes a change that has begun.
+Departures from Kafka: while another request adds partitions to the topic, the error is REQUEST_TIMED_OUT; Kafka's
+controller makes one change after the other. The number of partitions of internal topics cannot change, because it
+decides where their records are.
 """
 
 from tidelog.broker.broker import Broker

@@ -1,14 +1,14 @@
 """CreateTopics.
 
 Versions: 0-7.
-Behaviour: each topic succeeds or fails on its own, with a message. When the answer leaves, the topic is durable and
-takes writes. -1 partitions means `num.partitions`. The replication factor must be 1 or -1; with
-`tidelog.tolerate.replication.factor` a larger one is accepted and becomes 1, as the answer says, and an assignment may
-name other nodes too. `validate_only` reports what would happen. A name that differs from an existing one only in '.'
-and '_' is refused, as is Kafka's own `__cluster_metadata`. A topic that is not begun within `timeout_ms` is not
-created: REQUEST_TIMED_OUT. If the broker stops, the code is NOT_CONTROLLER, and clients retry. Options that have no
-effect here are kept, described, and named in the log. An answer has the options of a thousand topics at most. The value
-of an option has 1000 characters at most.
+Behaviour: each topic succeeds or fails on its own, with a message. When the broker responds, the topic is durable and
+accepts writes. -1 partitions means `num.partitions`. The replication factor must be 1 or -1. With
+`tidelog.tolerate.replication.factor` a larger one becomes 1, which the response shows, and an assignment may name other
+nodes. `validate_only` reports what would happen. A name that differs from an existing one only in '.' and '_' is
+invalid, and so is Kafka's own `__cluster_metadata`. A topic whose creation has not begun within `timeout_ms` is not
+created and gets REQUEST_TIMED_OUT. If the broker stops, the error is NOT_CONTROLLER, and clients retry. Options without
+effect here are stored, described and logged. A response has the options of at most 1,000 topics. The value of an option
+has at most 1,000 characters.
 """
 
 from tidelog.broker.broker import Broker

@@ -1,8 +1,8 @@
 """DeleteGroups.
 
 Versions: 0-2.
-Behaviour: deletes groups without members, with their committed offsets. The answer leaves when that is on disk. A group
-with members is NON_EMPTY_GROUP.
+Behaviour: deletes groups without members, with their committed offsets. Responds when the deletion is on disk. A group
+with members gets NON_EMPTY_GROUP.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES

@@ -1,13 +1,13 @@
 """DeleteRecords.
 
 Versions: 0-2.
-Behaviour: moves the start of a partition to an offset, or to its high watermark (-1). When the answer leaves, the new
-start is durable. Readers no longer get earlier records, and segments with earlier records only are deleted soon. An
-offset before the start changes nothing; one after the high watermark is OFFSET_OUT_OF_RANGE. As in Kafka, internal
-topics are refused (INVALID_TOPIC_EXCEPTION), and so are topics with `cleanup.policy=compact` alone (POLICY_VIOLATION).
-If the disk is full, the code is KAFKA_STORAGE_ERROR, but segments are deleted all the same, and a retry succeeds.
-`timeout_ms` is ignored: in Kafka it bounds the wait for followers, and there are none.
-Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it within a minute.
+Behaviour: moves the start of a partition to an offset, or to its high watermark (-1). When the broker responds, the new
+start is durable. Readers no longer get earlier records, and segments that have only earlier records are deleted soon.
+An offset before the start changes nothing; one after the high watermark gets OFFSET_OUT_OF_RANGE. As in Kafka, internal
+topics get INVALID_TOPIC_EXCEPTION, and topics with `cleanup.policy=compact` alone get POLICY_VIOLATION. If the disk is
+full, the error is KAFKA_STORAGE_ERROR, but segments are deleted all the same, and a retry succeeds. `timeout_ms` is
+ignored: in Kafka it bounds the wait for followers, and there are none.
+Departures from Kafka: the response waits until the new start is on disk; Kafka writes it within a minute.
 """
 
 from collections.abc import Iterable

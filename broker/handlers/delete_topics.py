@@ -1,14 +1,14 @@
 """DeleteTopics.
 
 Versions: 0-6 (6 may name topics by id).
-Behaviour: when the answer leaves, a deleted topic is durably gone from the catalogue. Its files are deleted in the
-background, and fetches that wait for it are answered. An entry with both a name and an id, or neither, is
-INVALID_REQUEST. A topic that several entries name gets INVALID_REQUEST once and is not deleted. Other entries are not
-affected. A deletion that has not begun within `timeout_ms` is not made: REQUEST_TIMED_OUT. If the broker stops, the
-code is NOT_CONTROLLER, and clients retry.
-Departures from Kafka: an internal topic is INVALID_TOPIC_EXCEPTION, since all groups would go with
+Behaviour: when the broker responds, the topic is durably removed from the catalogue. The broker deletes its files in
+the background, and responds to fetches that wait for it. An entry with both a name and an id, or neither, gets
+INVALID_REQUEST. A topic in several entries gets one INVALID_REQUEST and is not deleted. Other entries are not affected.
+A deletion that has not begun within `timeout_ms` does not happen and gets REQUEST_TIMED_OUT. If the broker stops, the
+error is NOT_CONTROLLER, and clients retry.
+Departures from Kafka: an internal topic gets INVALID_TOPIC_EXCEPTION, because all groups would be lost with
 `__consumer_offsets`; Kafka deletes it (only `kafka-topics --zookeeper` refused that). A client with the client id
-`__admin_client` may delete one, in case it can no longer be read.
+`__admin_client` may delete an internal topic, in case it can no longer be read.
 """
 
 from collections.abc import Sequence

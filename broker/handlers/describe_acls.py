@@ -1,8 +1,8 @@
 """DescribeAcls.
 
 Versions: 0-3.
-Behaviour: there is no authentication and so no ACLs. The answer is SECURITY_DISABLED, as from a Kafka broker without an
-authorizer, and tools recognize it.
+Behaviour: responds SECURITY_DISABLED, as a Kafka broker without an authorizer does, because there is no authentication
+and so there are no ACLs. Tools recognize this error.
 """
 
 from tidelog.broker.session import Session

@@ -1,9 +1,9 @@
 """DescribeClientQuotas.
 
 Versions: 0-1.
-Behaviour: there are no quotas for users, client ids and addresses, and none can be set, so every answer is empty. An
-entity type that is empty or appears twice is INVALID_REQUEST; one that Kafka does not know is UNSUPPORTED_VERSION. The
-broker's options bound what clients may hold.
+Behaviour: returns an empty list: there are no quotas for users, client ids and addresses, and none can be set. Options
+of the broker bound what clients may use ([limits.md](limits.md)). An entity type that is empty or appears twice gets
+INVALID_REQUEST; one that Kafka does not know gets UNSUPPORTED_VERSION.
 """
 
 from tidelog.broker.codes import Refused

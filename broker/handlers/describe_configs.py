@@ -1,15 +1,16 @@
 """DescribeConfigs.
 
 Versions: 1-4.
-Behaviour: describes the options of topics and of the broker: the value of each, its source, and its synonyms, which
-apply if it is unset. No list of keys, or an empty one, means all options. Duplicates are answered once. The options are
-those of the table in config/, and those of Kafka that have no effect here but are always listed. The latter have the
-value that was set, else the one that is true here, or else Kafka's default. An option in hours or minutes has the value
-that was set under that name, or the default, even if the option in ms is in force. A broker with an empty name stands
-for the options that were set for all brokers while they ran. Options that IncrementalAlterConfigs cannot change are
-read-only. No option is sensitive. The size of an answer is bounded: a resource that does not fit gets INVALID_REQUEST.
-Groups and client metrics have no options here.
-Departures from Kafka: an option of time has synonyms in other units (`log.retention.ms`, `log.retention.hours`). If
+Behaviour: describes the options of topics and of the broker: value, source, and synonyms, which apply if the option is
+unset. Without a list of keys, or with an empty one, it describes all options. Duplicates appear once.
+
+The options are the ones in [config.md](config.md), including options of Kafka that have no effect here but that Kafka
+always lists. These have the value that was set, or the value that is true here, or Kafka's default. An option in hours
+or minutes has the value that was set under that name, or the default, even if the option in ms is in force. A broker
+with an empty name stands for the options that were set for all brokers while they ran. Options that
+IncrementalAlterConfigs cannot change are read-only. No option is sensitive. The size of a response is bounded: a
+resource that does not fit gets INVALID_REQUEST. Groups and client metrics have no options here.
+Departures from Kafka: an option for a time has synonyms in other units (`log.retention.ms`, `log.retention.hours`). If
 server.properties sets one in hours or minutes, the list of synonyms begins with that setting. If none is set, the list
 has the default in hours. Kafka lists neither. Kafka also describes the options of groups and of client metrics, with
 their defaults, and the levels of a broker's loggers (INVALID_REQUEST here).

@@ -1,10 +1,10 @@
 """DescribeGroups.
 
-Versions: 0-6 (in 6 a missing group is GROUP_ID_NOT_FOUND, in older ones it is "Dead").
+Versions: 0-6 (for a missing group, 6 returns GROUP_ID_NOT_FOUND, older versions the state "Dead").
 Behaviour: describes classic groups. As in Kafka, the metadata of members is included only while the group is stable.
-Their last assignments are included during a rebalance as well, unless another one begins before the leader has
-assigned. A consumer group is answered like a missing group, as in Kafka: ConsumerGroupDescribe describes those. A group
-is described once, even if the request names it several times.
+During a rebalance the response has their last assignments, unless another rebalance begins before the leader has
+assigned. A consumer group counts as missing, as in Kafka: use ConsumerGroupDescribe. If a request names a group several
+times, it is described once.
 """
 
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED

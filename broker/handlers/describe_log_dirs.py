@@ -1,9 +1,10 @@
 """DescribeLogDirs.
 
 Versions: 0-5.
-Behaviour: describes the one data folder with the requested partitions that exist; null means all. A size is the bytes
-of a partition's `.log` files, including deleted ones that links of readers keep on the disk. If the start could not
-open a log and its folder cannot be listed, its size is -1. Version 4 and later have the disk's size and free space.
+Behaviour: describes the one data folder, with those of the requested partitions that exist; null means all. A size is
+the bytes of a partition's `.log` files, including deleted files that hard links of readers keep on the disk. If the
+broker could not open a log at start-up and cannot list its folder, the size is -1. Version 4 and later have the disk's
+size and free space.
 """
 
 from collections.abc import Iterator

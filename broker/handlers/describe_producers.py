@@ -2,9 +2,11 @@
 
 Versions: 0.
 Behaviour: lists the idempotent producers that each partition remembers, with the last sequence of each and the time of
-its append. Transactions are not built yet, so no producer has one. A missing partition is UNKNOWN_TOPIC_OR_PARTITION.
-The number of producers in an answer is bounded: a partition that does not fit is INVALID_REQUEST.
-Departures from Kafka: a producer's time is that of its last append, not that of its last record. The answer is bounded.
+its append. No producer has a transaction, because transactions are not supported yet. A missing partition gets
+UNKNOWN_TOPIC_OR_PARTITION. The number of producers in a response is bounded: a partition that does not fit gets
+INVALID_REQUEST.
+Departures from Kafka: a producer's time is that of its last append, not that of its last record. The response is
+bounded.
 """
 
 from tidelog.broker.session import Session

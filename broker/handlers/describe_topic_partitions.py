@@ -1,9 +1,10 @@
 """DescribeTopicPartitions.
 
 Versions: 0.
-Behaviour: describes topics in the order of their names; all of them if the request names none. A page has up to the
-requested number of partitions, 2000 at most, and a cursor for the next page, which may be at a missing topic. No topic
-is created. If the cursor is not at a requested topic, or its partition is negative, each topic is INVALID_REQUEST.
+Behaviour: describes topics in the order of their names, or all topics if the request names none. A page has up to the
+requested number of partitions, at most 2,000, and a cursor for the next page, which may point at a missing topic. No
+topic is created. If the cursor does not point at a requested topic, or its partition is negative, each topic gets
+INVALID_REQUEST.
 """
 
 from tidelog.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS

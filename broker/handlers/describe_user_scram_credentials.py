@@ -1,8 +1,8 @@
 """DescribeUserScramCredentials.
 
 Versions: 0.
-Behaviour: there are no users with passwords. A request for all users gets an empty answer. As in Kafka, a named user is
-RESOURCE_NOT_FOUND, and one that appears twice is DUPLICATE_RESOURCE.
+Behaviour: there are no users with passwords, so a request for all users gets an empty list. As in Kafka, a named user
+gets RESOURCE_NOT_FOUND, and one that appears twice gets DUPLICATE_RESOURCE.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """ElectLeaders.
 
 Versions: 0-2.
-Behaviour: the only node leads every partition, so both types of election are ELECTION_NOT_NEEDED. A request for all
-partitions gets an empty answer: as in Kafka, it leaves out partitions that need no election.
+Behaviour: the only node leads every partition, so both types of election get ELECTION_NOT_NEEDED. A request for all
+partitions gets an empty response: as in Kafka, it omits partitions that need no election.
 """
 
 from tidelog.broker.session import Session

@@ -1,29 +1,32 @@
 """Fetch.
 
 Versions: 0-18 (13 and later name topics by id).
-Behaviour: answers at once if there are `min_bytes`, an error, or nothing to wait for. Otherwise the fetch waits until
-its partitions have grown by the missing bytes, or for `max_wait_ms`. Records leave as they are in the log: a fetch into
-the middle of a batch gets the whole batch, and the first batch of a response is always complete, whatever its size.
-Beyond 64 KiB, records are read while the client receives the answer. Records that are not in memory, or that take long
-to find, are read by a reader thread, so a consumer of old records does not delay producers. If the broker stops, the
-partitions left get NOT_LEADER_OR_FOLLOWER, and clients retry. A topic with `compression.type=zstd` is refused below
-version 10, whose clients do not know the codec; batches that producers sent as zstd to other topics leave as they are.
-Below version 4, records leave in the format of that version, v0 or v1. Newer formats are converted on a reader thread,
-1 MiB at most for an answer. Such clients may list their partitions in the same order each time, so each answer begins
-with another partition. zstd, which these formats do not have, is refused. If a partition appears several times, the
-last entry counts and gets the one answer, as in Kafka. Sessions (KIP-227, version 7 and later) are in `fetch_sessions`:
-a request in a session becomes a list of partitions to look at, and the answer has only partitions with changes.
-Departures from Kafka: sessions are also bounded in bytes and in partitions; beyond that a session ends, and its client
-goes on with full fetches. There are no followers, whose sessions would have priority. Transactions are not built yet:
+Behaviour: responds at once if `min_bytes` are available, if a partition has an error, or if there is nothing to wait
+for. Otherwise it waits until the partitions have grown by the missing bytes, or for `max_wait_ms`. If the broker stops,
+the remaining partitions get NOT_LEADER_OR_FOLLOWER, and clients retry.
+
+Batches are sent as they are in the log. A fetch from the middle of a batch gets the whole batch. The first batch of a
+response is always complete, whatever its size. Beyond 64 KiB, the broker reads records while the client receives the
+response. A reader thread reads records that are not in memory or take long to find, so a consumer of old records does
+not delay producers. If a request names a partition several times, the last entry counts, as in Kafka.
+
+In a session (KIP-227, version 7 and later, `broker/fetch_sessions.py`), the response has only partitions with changes.
+
+Versions below 10 do not know zstd: a topic with `compression.type=zstd` gets an error, but zstd batches that producers
+sent to other topics are sent as they are. Versions below 4 get records in their own format, v0 or v1. A reader thread
+converts newer formats, at most 1 MiB for a response. Each response begins with another partition, because such clients
+may list their partitions in the same order each time. Zstd batches cannot be converted and get an error.
+Departures from Kafka: sessions are also bounded in bytes and partitions. Beyond that a session ends, and the client
+continues with full fetches. There are no followers, so no session has priority. Transactions are not supported yet:
 from a log that Kafka wrote, `read_committed` also returns the records of aborted and open transactions, and lists none
-as aborted. The import and the start of the broker warn of such a log.
+as aborted. `tidelog import` and the start of the broker warn of such a log.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES
@@ -70,22 +73,22 @@ T = TypeVar("T")
 
 # After this time a fetch with some records converts no more. To find the next offset of a partition, it may have to
 # decompress up to max.decompressed.bytes.
-CONVERTS_S = 1.0
+CONVERTS_S: Final = 1.0
 
-IDS_SINCE = 13  # the first version that names topics by id
-BATCHES_SINCE = 4  # the first version whose clients know record batches
-V1_SINCE = 2  # the first version whose clients know messages with timestamps
+IDS_SINCE: Final = 13  # the first version that names topics by id
+BATCHES_SINCE: Final = 4  # the first version whose clients know record batches
+V1_SINCE: Final = 2  # the first version whose clients know messages with timestamps
 # The most bytes converted for one answer, or one entry. They are held until the answer has left.
-CONVERTED_BYTES_MAX = 1 << 20
+CONVERTED_BYTES_MAX: Final = 1 << 20
 # The approximate memory of a fetch while it converts: these bytes, as much again as they grow, and pieces of the log.
-CONVERTING_BYTES = 3 << 20
-ZSTD_SINCE = 10  # the first version whose clients may know the codec
-EMPTY = b""
-NO_ERROR = int(ErrorCode.NONE)
+CONVERTING_BYTES: Final = 3 << 20
+ZSTD_SINCE: Final = 10  # the first version whose clients may know the codec
+EMPTY: Final = b""
+NO_ERROR: Final = int(ErrorCode.NONE)
 # The number of partitions in one step, usually 2 to 4 us each, some tenths of a millisecond at most.
-STEP_PARTITIONS = 8
+STEP_PARTITIONS: Final = 8
 # The approximate memory of each partition of a parked fetch.
-WANTED_BYTES = 512
+WANTED_BYTES: Final = 512
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:

@@ -2,10 +2,11 @@
 
 Versions: 0-6 (4 and later ask for several keys at once, KIP-699).
 Behaviour: this broker coordinates every group.
-Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Transactions are not built either: a request for
-their coordinator gets CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the broker logs it. With this code
-every client gives up, and shows the message if it can. With INVALID_REQUEST librdkafka retries for 121 seconds; with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users see, and after how long:
+Departures from Kafka: share groups are not supported yet and get INVALID_REQUEST. Transactions are not supported
+either: a request for their coordinator gets CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the broker
+logs it. With this code every client gives up, and shows the message if it can. With INVALID_REQUEST librdkafka retries
+for 121 seconds; with TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. Errors by client, and seconds
+until they appear:
 
 | client | seconds | error of a producer with a transactional id |
 | --- | --: | --- |

@@ -1,8 +1,8 @@
 """Heartbeat.
 
 Versions: 0-4 (3: static members, KIP-345).
-Behaviour: extends a member's session by its session timeout, and tells it when to rejoin. While groups are loaded,
-every heartbeat succeeds, as in Kafka.
+Behaviour: extends a member's session by its session timeout, and tells it when to rejoin. While the broker loads the
+groups at start-up, every heartbeat succeeds, as in Kafka.
 """
 
 from tidelog.broker.session import Session

@@ -2,15 +2,19 @@
 
 Versions: 0-1.
 Behaviour: sets and deletes options of topics and of the broker, and appends to and subtracts from lists. All changes of
-a resource succeed, or none. When the answer leaves, they are durable and in effect, and the broker logs them. These
-options of the broker can be changed: the defaults of topics, a few others that docs/config.md marks, and those that
-Kafka can change and that have no effect here (threads, throttles), which are kept and described. Any other is
-INVALID_REQUEST. A broker with an empty name stands for all brokers; an option that is set for a broker by its id takes
-precedence. Deleting an option that is not set is no error, whatever its name, as in Kafka; the `tidelog` command
-refuses unknown names.
-Departures from Kafka: an unknown operation is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners cannot be changed
-while the broker runs. An internal topic keeps `cleanup.policy=compact`. Unknown options are refused; Kafka keeps those
-of a broker. Loggers, client metrics and groups have no options.
+a resource succeed, or none. When the broker responds, they are durable and in effect, and the log shows them.
+
+Any option of a topic can be changed. These options of the broker can be changed; any other gets INVALID_REQUEST:
+
+- the defaults of topics,
+- options that [config.md](config.md) marks as changeable,
+- options that Kafka can change but that have no effect here (threads, throttles): they are stored and described.
+
+A broker with an empty name stands for all brokers; an option set for a broker by its id takes precedence. Deleting an
+option that is not set is no error, whatever its name, as in Kafka; the `tidelog` command rejects unknown names.
+Departures from Kafka: an unknown operation gets INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners cannot be changed
+while the broker runs. An internal topic keeps `cleanup.policy=compact`. Unknown options are errors; Kafka stores
+unknown options of a broker. Loggers, client metrics and groups have no options.
 """
 
 from tidelog.broker.codes import Refused

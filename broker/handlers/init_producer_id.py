@@ -1,11 +1,11 @@
 """InitProducerId.
 
 Versions: 0-5.
-Behaviour: an idempotent producer gets a new, unique id and epoch 0. So does a producer that requests a new epoch
-(KIP-360): without transactions, its old epoch has nothing to fence. If no id can be reserved, on a full disk for
-example, the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and all clients retry.
-Departures from Kafka: transactions are not built yet. Clients learn that from FindCoordinator. A request here with a
-transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, so that every client gives up, and a line in the log.
+Behaviour: gives an idempotent producer a new, unique id and epoch 0. A producer that requests a new epoch (KIP-360)
+also gets a new id: without transactions, its old epoch has nothing to fence. If the broker cannot reserve an id, for
+example on a full disk, the error is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka, and all clients retry.
+Departures from Kafka: transactions are not supported yet. Clients learn that from FindCoordinator. A request with a
+transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, so every client gives up, and the broker logs it.
 """
 
 import logging

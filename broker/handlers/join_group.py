@@ -1,16 +1,16 @@
 """JoinGroup.
 
 Versions: 0-9.
-Behaviour: answers when all members have joined, or after the longest of their rebalance timeouts. From version 4 on a
-client without a member id gets one first, and joins with it (KIP-394). From 5 on members may be static (KIP-345). From
-9 on a leader that comes back need not assign again (KIP-814).
+Behaviour: responds when all members have joined, or after the longest of their rebalance timeouts. From version 4 on a
+client without a member id first gets one, and joins with it (KIP-394). From 5 on members may be static (KIP-345). From
+9 on a leader that rejoins need not assign partitions again (KIP-814).
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A new member
 that does not fit gets GROUP_MAX_SIZE_REACHED. A member that rejoins with larger metadata that does not fit gets
-COORDINATOR_NOT_AVAILABLE: it stays a member, and retries. More than 100 protocols are INCONSISTENT_GROUP_PROTOCOL. The
-metadata of all members may have 768 KiB; a member that exceeds this gets UNKNOWN_SERVER_ERROR and does not join, while
-Kafka gives this code to all members that wait for an assignment. If a member joins again while an earlier join waits,
-the earlier one gets REBALANCE_IN_PROGRESS; Kafka never answers it. A refused join leaves an empty consumer group as it
-is; Kafka first turns it into a classic one.
+COORDINATOR_NOT_AVAILABLE: it stays a member, and retries. More than 100 protocols get INCONSISTENT_GROUP_PROTOCOL. The
+metadata of all members together may have 768 KiB. A member that exceeds this gets UNKNOWN_SERVER_ERROR and does not
+join; in Kafka all members that wait for an assignment get this error. If a member joins again while an earlier join
+waits, the earlier one gets REBALANCE_IN_PROGRESS; Kafka never responds to it. A failed join leaves an empty consumer
+group as it is; Kafka first converts it to a classic group.
 """
 
 from tidelog.broker.groups.classic_member import ClassicMember, Joining, refused_join

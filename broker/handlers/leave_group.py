@@ -1,11 +1,11 @@
 """LeaveGroup.
 
-Versions: 0-5 (3 and later name several members, by their ids or by their instances', KIP-345).
-Behaviour: removes members; the others are told to rejoin by their next heartbeats. The answer leaves when the stored
-changes are on disk. A classic group with remaining members is stored with their next assignment. After a crash before
-that, a member that has left is a member again until its session expires, as in Kafka.
-Departures from Kafka: the answer waits for the disk, not only for the page cache. More than 10,000 members in a request
-are INVALID_REQUEST.
+Versions: 0-5 (3 and later name several members, by member id or instance id, KIP-345).
+Behaviour: removes members. The others learn from their next heartbeat that they must rejoin. The response is sent when
+the stored changes are on disk. A classic group with remaining members is stored with their next assignment. After a
+crash before that, a member that has left is a member again until its session expires, as in Kafka.
+Departures from Kafka: the response waits for the disk, not only for the page cache. More than 10,000 members in a
+request get INVALID_REQUEST.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES

@@ -1,9 +1,8 @@
 """ListConfigResources.
 
 Versions: 0-1.
-Behaviour: lists the resources that have options: topics and this broker. Loggers, client metrics and groups have none
-here, so no resource of these types is listed. Version 0 is for client metrics only. An unknown type is
-UNSUPPORTED_VERSION.
+Behaviour: lists the resources that have options: topics and this broker. Client metrics and groups have none here, so
+no resource of these types is listed. Version 0 is for client metrics only. An unknown type gets UNSUPPORTED_VERSION.
 Departures from Kafka: the broker's loggers are not listed, because they have no options here.
 """
 

@@ -1,7 +1,7 @@
 """ListGroups.
 
 Versions: 0-5 (4: by state, KIP-518; 5: by type, KIP-848).
-Behaviour: lists all groups, or those with a requested state and type. Upper and lower case are the same.
+Behaviour: lists all groups, or the groups in the requested states and types. These are not case-sensitive.
 """
 
 from tidelog.broker.session import Session

@@ -1,19 +1,29 @@
 """ListOffsets.
 
 Versions: 0-11 (0 asks which segments start before a time).
-Behaviour: a timestamp of 0 or more asks for the first record at or after that time, exactly. Negative ones have special
-meanings: -1 is the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4 (v8) the start of the
-local log, -5 (v9) the end of the tiered log, and -6 (v11) the start of the log that is not yet tiered. There is no
-tiered storage here, so -4 is the start, and -5 and -6 get offset -1. If no record is found, offset and timestamp are
--1, without an error. Format v0 has no timestamps: a search by time in such a topic is refused with
-UNSUPPORTED_FOR_MESSAGE_FORMAT, unless its `lookup.clock` is `append`. A partition that appears twice in a topic gets
-one answer, INVALID_REQUEST. If the broker stops, the partitions left get NOT_LEADER_OR_FOLLOWER, and clients retry.
-Departures from Kafka: where Kafka wrongly finds no record (pinned log start, empty batches), the answer is exact.
+Behaviour: a timestamp of 0 or more finds the first record at or after that time, exactly. Negative timestamps have
+special meanings:
+
+| timestamp | since version | offset |
+| --: | --- | --- |
+| -1 | 0 | the end of the log |
+| -2 | 0 | the start of the log |
+| -3 | 7 | the first record with the largest timestamp |
+| -4 | 8 | the start of the local log: the same as -2, since there is no tiered storage |
+| -5 | 9 | the end of the tiered log: always -1 |
+| -6 | 11 | the start of the log that is not yet tiered: always -1 |
+
+If no record is found, offset and timestamp are -1, without an error. Topics in format v0 have no timestamps: a search
+by time gets UNSUPPORTED_FOR_MESSAGE_FORMAT, unless `lookup.clock` is `append`. If a topic names a partition twice, the
+partition gets one INVALID_REQUEST. If the broker stops, the remaining partitions get NOT_LEADER_OR_FOLLOWER, and
+clients retry.
+Departures from Kafka: where Kafka wrongly finds no record (pinned log start, empty batches), the result is exact.
 """
 
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
@@ -35,19 +45,17 @@ from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Found
 from tidelog.storage.sources import Source
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
-    -1,
-    -2,
-    -3,
-    -4,
-    -5,
-    -6,
-)
-NO_ERROR = int(ErrorCode.NONE)
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+NO_ERROR: Final = int(ErrorCode.NONE)
 # Topic, partition, leader epoch, timestamp, most offsets.
 _Question = tuple[str, int, int, int, int]
 # The first version with each special timestamp.
-_SINCE = {
+_SINCE: Final = {
     LATEST: 0,
     EARLIEST: 0,
     MAX_TIMESTAMP: 7,

@@ -1,7 +1,7 @@
 """ListPartitionReassignments.
 
 Versions: 0.
-Behaviour: there is one node, so no partition is ever being reassigned: the answer is empty.
+Behaviour: returns an empty list: there is one node, so no partition is ever being reassigned.
 """
 
 from tidelog.broker.session import Session

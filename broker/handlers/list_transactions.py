@@ -1,8 +1,8 @@
 """ListTransactions.
 
 Versions: 0-2.
-Behaviour: transactions are not built yet, so the list is empty. The answer names the requested states that Kafka does
-not know.
+Behaviour: returns an empty list, because transactions are not supported yet. The response names the requested states
+that Kafka does not know.
 Departures from Kafka: an invalid regular expression is no error.
 """
 

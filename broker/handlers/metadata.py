@@ -1,16 +1,16 @@
 """Metadata.
 
-Versions: 0-13 (10 and later have the ids of topics, 12 and later may request topics by id).
-Behaviour: a request without a list of topics gets all of them (in version 0, an empty list does). A missing topic is
-created first if `auto.create.topics.enable` and the request allow it. It is ready when the answer leaves, so clients
-need not retry. If too many topics wait to be created (`queued.max.topic.bytes`), the answer is LEADER_NOT_AVAILABLE,
-and clients retry. A topic is described once, even if the request names it several times. In versions 10 and 11, a
-request with an id, or without a name, gets INVALID_REQUEST for all of its topics, and none is created.
-Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates a topic. If a log takes no writes (its flush
+Versions: 0-13 (10 and later return topic ids, 12 and later accept them in requests).
+Behaviour: a request without a list of topics gets all of them (in version 0, with an empty list). If
+`auto.create.topics.enable` and the request allow it, a missing topic is created. It is ready when the broker responds,
+so clients need not retry. If too many topics wait to be created (`queued.max.topic.bytes`), the error is
+LEADER_NOT_AVAILABLE, and clients retry. If a request names a topic several times, the response has it once. In versions
+10 and 11, a request with an id, or without a name, gets INVALID_REQUEST for all topics, and no topic is created.
+Departures from Kafka: Kafka responds LEADER_NOT_AVAILABLE while it creates a topic. If a log refuses writes (its flush
 has failed, or the disk is full), its replica is in `offline_replicas`, as in Kafka, but the partition keeps its leader
-and can be read. A request with both names and ids is answered in full; Kafka answers the ids only. The name of a topic
-with an unknown id is empty; in Kafka it is null. At a null name the Java consumer (4.3.1) throws and never updates its
-metadata again, so a consumer with a SubscriptionPattern would stop when a topic that it reads is deleted.
+and can be read. A request with both names and ids gets both; in Kafka it gets the ids only. The name of a topic with an
+unknown id is empty; in Kafka it is null. At a null name the Java consumer (4.3.1) throws and never updates its metadata
+again, so a consumer with a SubscriptionPattern would stop when a topic that it reads is deleted.
 """
 
 from contextlib import suppress

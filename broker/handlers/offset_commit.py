@@ -1,18 +1,22 @@
 """OffsetCommit.
 
-Versions: 0-9 (9: member epochs, KIP-848; 10 names topics by id and is not served yet).
-Behaviour: the answer leaves when the offsets are on disk, in `__consumer_offsets`. Any client may commit for a group
-without members. `retention_time_ms` (2-4) and the time of a commit (1) are honoured, as in Kafka.
-Departures from Kafka: the answer waits for the disk, not only for the page cache. A request with more than 100 offsets,
-or 64 KiB of records, is stored in parts: if the member leaves or the group is deleted in between, the rest is refused.
-Memory for groups is bounded (`group.state.max.bytes`, half of it for one address); beyond that, the first commit of a
-partition gets INVALID_COMMIT_OFFSET_SIZE. Commits of version 0 are stored with all others, not in ZooKeeper. A member
-of the consumer protocol must commit in its current epoch, otherwise it gets STALE_MEMBER_EPOCH, as in Kafka up to 4.2;
-later releases accept an earlier epoch for partitions that the member has had since (KIP-1251).
+Versions: 0-9 (9: member epochs, KIP-848; 10, which names topics by id, is not supported yet).
+Behaviour: responds when the offsets are on disk, in `__consumer_offsets`. Any client may commit for a group without
+members. `retention_time_ms` (2-4) and the commit timestamp (1) are honoured, as in Kafka.
+Departures from Kafka: the response waits for the disk, not only for the page cache. A request with more than 100
+offsets, or 64 KiB of records, is stored in parts: if the member leaves or the group is deleted in between, the
+remaining commits get an error. Memory for groups is bounded (`group.state.max.bytes`, half of it for one address);
+beyond that, the first commit of a partition gets INVALID_COMMIT_OFFSET_SIZE. Commits of version 0 are stored with all
+others, not in ZooKeeper. A member of the consumer protocol must commit in its current epoch, otherwise it gets
+STALE_MEMBER_EPOCH, as in Kafka up to 4.2; later releases accept an earlier epoch for partitions that the member has had
+since (KIP-1251).
 """
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
+from tidelog.broker.answers import Later
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES, Replaced
@@ -21,7 +25,7 @@ from tidelog.broker.groups.offsets import NEVER, Committed
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import loop, turn
+from tidelog.broker.work import Coro, loop, maybe_await, turn
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -31,17 +35,45 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-MEMBER_EPOCH_SINCE = 9
+MEMBER_EPOCH_SINCE: Final = 9
+_STORED: Final = object()
 
 
-async def handle(session: Session, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
-    """Store offsets of a group."""
-    groups = session.broker.groups
-    code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
-    if code:
+def handle(
+    session: Session, request: OffsetCommitRequest, version: int
+) -> OffsetCommitResponse | Later | Coro[OffsetCommitResponse]:
+    """Store offsets of a group: as many as one batch takes at once, more in several turns."""
+    if code := _problem(session, request, version):
+        return _refuse(request, code)
+    if session.broker.groups.log.topic is None:
+        return _store_first(session, request, version)
+    return _store(session, request, version)
+
+
+async def _store_first(session: Session, request: OffsetCommitRequest, version: int) -> OffsetCommitResponse:
+    """Create the topic of offsets before."""
+    await session.broker.groups.create_log(session)
+    if code := _problem(session, request, version):
         return await _refuse(request, code)
-    await groups.create_log(session)
-    return await _Commit(session, request, version).store()
+    return await maybe_await(_store(session, request, version))
+
+
+def _store(
+    session: Session, request: OffsetCommitRequest, version: int
+) -> OffsetCommitResponse | Later | Coro[OffsetCommitResponse]:
+    commit = _Commit(session, request, version)
+    steps = commit.store()
+    # Most requests need one step, and no coroutine.
+    return commit.answer() if next(steps, _STORED) is _STORED else commit.answer_after(steps)
+
+
+def _problem(
+    session: Session, request: OffsetCommitRequest, version: int, has_written: bool = False
+) -> ErrorCode:
+    """Return why offsets may not be committed now."""
+    return session.broker.groups.problem(request.group_id, is_member=False) or _membership_problem(
+        session, request, version, has_written
+    )
 
 
 def _membership_problem(
@@ -78,12 +110,34 @@ def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetC
 class _Commit:
     """One request: the offsets to write next, and those written."""
 
+    __slots__ = (
+        "_address",
+        "_broker",
+        "_group_bytes",
+        "_groups",
+        "_more_bytes",
+        "_next",
+        "_next_answers",
+        "_next_bytes",
+        "_now_ms",
+        "_partitions",
+        "_problem",
+        "_replaced",
+        "_request",
+        "_session",
+        "_stored",
+        "_topics",
+        "_version",
+    )
+
     def __init__(self, session: Session, request: OffsetCommitRequest, version: int) -> None:
+        """Begin with a request that nothing speaks against in this turn."""
+        self._session = session
         self._broker = session.broker
         self._groups = session.broker.groups
         self._request = request
-        # Checked before each batch, because the group may change between two of them.
-        self._problem = partial(_membership_problem, session, request, version)
+        self._version = version
+        self._problem = ErrorCode.NONE
         self._now_ms = session.broker.clock.now_ms()
         self._address = session.address
         # The additional memory of the offsets to write next.
@@ -95,27 +149,51 @@ class _Commit:
         self._stored: list[OffsetCommitResponsePartition] = []
         self._replaced: list[Replaced] = []
         self._partitions: set[Partition] = set()
+        self._topics: list[OffsetCommitResponseTopic] = []
 
-    async def store(self) -> OffsetCommitResponse:
-        """Store the valid offsets, one batch at a time."""
-        topics = []
+    def store(self) -> Iterator[None]:
+        """Store the valid offsets, one batch at a time; others have a turn at each `yield`."""
+        taken = 0
         for named in self._request.topics:
             topic = self._broker.topics.by_name.get(named.name)
-            answers = []
+            answers: list[OffsetCommitResponsePartition] = []
+            self._topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
             for partition in named.partitions:
-                await loop()
-                answers.append(self._take(named.name, topic, partition))
-                if len(self._next) == COMMITTED_AT_ONCE or self._next_bytes >= COMMITTED_AT_ONCE_BYTES:
+                if taken == COMMITTED_AT_ONCE or self._next_bytes >= COMMITTED_AT_ONCE_BYTES:
                     self._write()
-                    await turn()
-            topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
+                    taken = 0
+                    yield
+                    # The group and the topics may have changed.
+                    self._problem = _problem(
+                        self._session, self._request, self._version, has_written=bool(self._stored)
+                    )
+                    topic = self._broker.topics.by_name.get(named.name)
+                taken += 1
+                answers.append(self._take(named.name, topic, partition))
         self._write()
+
+    def answer(self) -> OffsetCommitResponse | Later:
+        """Return the response, at once or when the offsets are on disk."""
+        response = OffsetCommitResponse(topics=self._topics)
         size_bytes = ANSWER_BYTES * len(self._stored)
-        if not await self._groups.are_on_disk(self._partitions, size_bytes):
-            for answer in self._stored:
-                answer.error_code = ErrorCode.NOT_COORDINATOR
-            self._groups.roll_back(self._request.group_id, self._replaced)
-        return OffsetCommitResponse(topics=topics)
+        answer: OffsetCommitResponse | Later = self._groups.log.on_disk(
+            self._partitions, response, partial(self._fail, response), size_bytes
+        )
+        return answer
+
+    async def answer_after(self, steps: Iterator[None]) -> OffsetCommitResponse:
+        """Take the remaining steps in later turns, and return the response when the offsets are on disk."""
+        await turn()
+        for _ in steps:
+            await turn()
+        return await maybe_await(self.answer())
+
+    def _fail(self, response: OffsetCommitResponse, _failures: object) -> OffsetCommitResponse:
+        """Take back offsets that could not be put on disk."""
+        for answer in self._stored:
+            answer.error_code = ErrorCode.NOT_COORDINATOR
+        self._groups.roll_back(self._request.group_id, self._replaced)
+        return response
 
     def _take(
         self, name: str, topic: Topic | None, partition: OffsetCommitRequestPartition
@@ -150,10 +228,9 @@ class _Commit:
     def _write(self) -> None:
         if not self._next:
             return
-        written: Partition | ErrorCode = self._groups.problem(self._request.group_id, is_member=False)
-        written = written or self._problem(has_written=bool(self._stored))
-        if not written:
-            written = self._groups.put(self._request.group_id, self._next, self._replaced)
+        written: Partition | ErrorCode = self._problem or self._groups.put(
+            self._request.group_id, self._next, self._replaced
+        )
         if isinstance(written, Partition):
             self._partitions.add(written)
             self._stored += self._next_answers

@@ -1,9 +1,9 @@
 """OffsetDelete.
 
 Versions: 0 (KIP-496).
-Behaviour: deletes committed offsets. The answer leaves when that is on disk. A topic that a member of the group reads
-is GROUP_SUBSCRIBED_TO_TOPIC. A group with members and a protocol type other than "consumer" is NON_EMPTY_GROUP. The
-group with the empty id, which offsets can be committed to and fetched from, is INVALID_GROUP_ID here, as in Kafka.
+Behaviour: deletes committed offsets. Responds when the deletion is on disk. A topic that a member of the group reads
+gets GROUP_SUBSCRIBED_TO_TOPIC. A group with members and a protocol type other than "consumer" gets NON_EMPTY_GROUP. The
+group with the empty id, for which offsets can be committed and fetched, gets INVALID_GROUP_ID, as in Kafka.
 """
 
 from tidelog.broker.flusher import ANSWER_BYTES

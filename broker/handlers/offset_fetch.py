@@ -1,11 +1,11 @@
 """OffsetFetch.
 
-Versions: 0-9 (10 names topics by id and is not served yet).
-Behaviour: from version 2 on a request may ask for all partitions, from 8 on for several groups (KIP-709), and from 9 on
-a member of a consumer group sends its epoch. Without a commit the offset is -1, also if the group or the topic does not
-exist; this is no error. Offsets of a deleted topic are not returned for a later topic with the same name. If a group
-appears several times, the last entry counts. A partition is answered once. `require_stable` has no effect: without
-transactions, no commit is ever undecided.
+Versions: 0-9 (10, which names topics by id, is not supported yet).
+Behaviour: a request may ask for all partitions (version 2 and later) and for several groups (version 8 and later,
+KIP-709); from version 9 on a member of a consumer group sends its epoch. A partition without a commit has offset -1 and
+no error, also if the group or the topic does not exist. A topic that was deleted and created again does not get the old
+offsets. If a request names a group several times, the last entry counts. Each partition appears once in the response.
+`require_stable` has no effect: without transactions, no commit is ever pending.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch.
 
 Versions: 2-4.
-Behaviour: returns the end of an epoch's records (KIP-101, KIP-320), so a consumer can detect that a crash has cut off
-records that it has read. The epoch grows with every start after a crash, and at no other time.
+Behaviour: returns the end offset of an epoch (KIP-101, KIP-320), so a consumer can detect that a crash has cut off
+records that it has read. The epoch increases with every start after a crash, and at no other time.
 """
 
 from contextlib import suppress

@@ -1,17 +1,21 @@
 """Produce.
 
-Versions: 0-13 (13 names topics by id; up to 2 records may have any format, from 3 on they must be record batches).
-Behaviour: each partition of a request is validated and appended on its own, and has its own error code. The answer to
-acks=1 leaves after the write, that to acks=all after the fdatasync that covers it (`flush.policy=acks`); acks=0 gets
-none. If an idempotent producer sends a batch again, the answer has the offset of the first time. Records in another
-format than the topic's (`message.format.version`) are converted. A refusal names the invalid records (version 8), such
-as those without a key if `cleanup.policy` has compact. zstd needs version 7 (KIP-110). If a batch takes long to
-validate or convert, a reader thread does it, and the connection's other requests wait. `timeout_ms` is ignored: the
-answer leaves when the records are on disk, and clients have their own time-out; a disk error is answered at once. Only
-the broker writes to internal topics: INVALID_TOPIC_EXCEPTION.
+Versions: 0-13 (13 names topics by id; versions up to 2 accept every record format, later ones record batches only).
+Behaviour: the broker validates and appends each partition on its own, and each has its own error code. It responds:
+
+- to acks=0 never,
+- to acks=1 after the write,
+- to acks=all after the fdatasync that covers the records (`flush.policy=acks`).
+
+If an idempotent producer sends a batch again, the response has the offset of the first time. Records in another format
+than the topic's (`message.format.version`) are converted. From version 8 on the error names the invalid records, for
+example records without a key in a compacted topic. zstd needs version 7 (KIP-110). A reader thread validates or
+converts batches that take long; meanwhile other requests of the connection wait. `timeout_ms` is ignored: the broker
+responds when the records are on disk, or at once after a disk error. Producing to an internal topic gets
+INVALID_TOPIC_EXCEPTION.
 Departures from Kafka: acks=all means on disk, not in the page cache. Topics in an older format accept batches of
-idempotent producers as well, but the format has no producer ids: a batch that is sent again after a restart of the
-broker is stored again. Transactions are not built yet: a transactional batch is refused with INVALID_TXN_STATE.
+idempotent producers, but the format stores no producer ids: a batch that is sent again after a restart of the broker is
+stored twice. Transactions are not supported yet: a transactional batch gets INVALID_TXN_STATE.
 """
 
 import logging
@@ -19,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.answers import ClosesConnection, Later
 from tidelog.broker.broker import Broker
@@ -47,17 +51,17 @@ from tidelog.storage.log import Checked, Log
 
 _log = logging.getLogger(__name__)
 
-ACKS_NONE = 0
-IDS_SINCE = 13  # the first version that names topics by id
-BATCHES_SINCE = 3  # the first version that must send record batches
-ZSTD_SINCE = 7  # the first version that may use the codec
+ACKS_NONE: Final = 0
+IDS_SINCE: Final = 13  # the first version that names topics by id
+BATCHES_SINCE: Final = 3  # the first version that must send record batches
+ZSTD_SINCE: Final = 7  # the first version that may use the codec
 # Messages of v0 are compressed for a given offset. If that is taken in between, they are compressed again. After this
 # many tries they are stored uncompressed.
-TRIES = 3
+TRIES: Final = 3
 # The most tries if they do not fit uncompressed: a record is larger than max.message.bytes when it is decompressed.
-TRIES_MAX = 20
-_NO_RECORDS = memoryview(b"")
-_NO_ERROR = int(ErrorCode.NONE)
+TRIES_MAX: Final = 20
+_NO_RECORDS: Final = memoryview(b"")
+_NO_ERROR: Final = int(ErrorCode.NONE)
 # The answers that wait for the disk, with their logs.
 _Durable = list[tuple[Log, PartitionProduceResponse]]
 
@@ -77,22 +81,20 @@ def handle(
     session: Session, request: ProduceRequest, version: int
 ) -> ProduceResponse | Later | Coro[ProduceResponse | None] | None:
     """Append every batch of the request, at once or in several turns."""
-    broker, topics = session.broker, request.topic_data
-    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+    broker, acks, topics = session.broker, request.acks, request.topic_data
+    partitions = topics[0].partition_data if len(topics) == 1 else []
+    if len(partitions) != 1:
         return _append_all(session, request, version)
     # Most requests have one batch and need no coroutine.
-    topic_data = topics[0]
-    data = topic_data.partition_data[0]
-    topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
+    name, topic_id = topics[0].name, topics[0].topic_id
+    topic = broker.topics.served(name, topic_id, version >= IDS_SINCE)
     durable: _Durable = []
     try:
-        answer = _append(session, topic, data, request.acks, version, durable)
+        answer = _append(session, topic, partitions[0], acks, version, durable)
     except TakesLong:
         return _append_all(session, request, version, takes_long=True)
-    answers = TopicProduceResponse(
-        name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
-    )
-    return _respond(broker, request.acks, [answers], durable, 1)
+    answers = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
+    return _respond(broker, acks, [answers], durable, 1)
 
 
 async def _append_all(

@@ -1,12 +1,12 @@
 """SyncGroup.
 
 Versions: 0-5 (3: static members, KIP-345; 5 has the protocol of the member, KIP-559).
-Behaviour: the answer leaves when the leader has sent the assignments and they are on disk. While groups are loaded, the
-answer is REBALANCE_IN_PROGRESS, as in Kafka, and members rejoin.
+Behaviour: responds when the leader has sent the assignments and they are on disk. While the broker loads the groups at
+start-up, the error is REBALANCE_IN_PROGRESS, as in Kafka, and members rejoin.
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, half of it for one address). A leader
-whose assignments do not fit gets COORDINATOR_NOT_AVAILABLE and retries. More than 10,000 assignments are
+whose assignments do not fit gets COORDINATOR_NOT_AVAILABLE and retries. More than 10,000 assignments get
 INVALID_REQUEST. If a member syncs again while an earlier sync waits, the earlier one gets REBALANCE_IN_PROGRESS; Kafka
-never answers it.
+never responds to it.
 """
 
 from tidelog.broker.groups.classic import ClassicGroup

@@ -8,10 +8,11 @@ commit in the same way won nothing, and took half as much CPU again.
 
 import asyncio
 import time
+from typing import Final
 
-POLL_NS = 50_000
+POLL_NS: Final = 50_000
 # The most requests without polling after misses; each miss in a row doubles the number.
-MOST_SKIPPED = 255
+MOST_SKIPPED: Final = 255
 
 
 class BusyPoll:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from fcntl import ioctl
 from struct import Struct
 from time import monotonic
-from typing import cast
+from typing import Final, cast
 
 from tidelog.broker.answers import (
     HOLDS_UP,
@@ -60,22 +60,28 @@ from tidelog.protocol.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
 
-_SIZE = Struct(">i").unpack_from
+_SIZE: Final = Struct(">i").unpack_from
 
 # A client whose requests usually take less than this continues even if the time of the turn is used up.
-QUICK_S = 0.0002
+QUICK_S: Final = 0.0002
 # One measurement raises the usual time at most to twice itself and this much more.
-MORE_S = 0.00005
+MORE_S: Final = 0.00005
 # If no connection takes longer than this in a turn of the loop, none waits for others: measuring costs as much as two
 # small requests.
-BRIEF_S = 0.0001
+BRIEF_S: Final = 0.0001
 
 # Linux's TCP states: the connection is closed; the other side sends no more.
-TCP_CLOSED, TCP_CLOSE_WAIT = 7, 8
+TCP_CLOSED: Final = 7
+TCP_CLOSE_WAIT: Final = 8
 
 
 # The reasons not to read, as bits.
-TURN, UNSENT, PENDING, MEMORY, FINISHING, CLOSING = (1 << bit for bit in range(6))
+TURN: Final = 1
+UNSENT: Final = 2
+PENDING: Final = 4
+MEMORY: Final = 8
+FINISHING: Final = 16
+CLOSING: Final = 32
 
 
 class Reading:
@@ -240,7 +246,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         dispatch = self._dispatch
         out_bytes, turn_ends = 0, 0.0
         while filled - start >= 4:
-            end = start + 4 + (size := _SIZE(view, start)[0])
+            size: int = _SIZE(view, start)[0]
+            end = start + 4 + size
             if not 0 < size <= self._max_frame_bytes:
                 raise self._bad_size(size)
             if end > filled:

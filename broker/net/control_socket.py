@@ -10,13 +10,14 @@ import os
 import socket  # noqa: TID251  (here is where sockets are made)
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from tidelog.broker.control import Control
 from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, short_path
 from tidelog.storage import files
 
 # The most connections in a turn of the loop; others are refused at once.
-BACKLOG = 1024
+BACKLOG: Final = 1024
 
 
 class ControlSocket:

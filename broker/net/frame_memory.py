@@ -5,14 +5,14 @@ loop only.
 """
 
 from collections import Counter
-from typing import Protocol
+from typing import Final, Protocol
 
-MIB = 1 << 20
+MIB: Final = 1 << 20
 # Buffers up to this size never wait; max.connections bounds how many there are.
-FREE_BUFFER_BYTES = 64 * 1024
+FREE_BUFFER_BYTES: Final = 64 * 1024
 # Frames up to this size have a share of their own: they never wait behind larger ones.
-SMALL_FRAME_BYTES = MIB
-NO_LIMIT = 1 << 62
+SMALL_FRAME_BYTES: Final = MIB
+NO_LIMIT: Final = 1 << 62
 
 
 class Holder(Protocol):

@@ -8,18 +8,18 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.storage import files
 
 # Each thread keeps up to twice this much freed memory. glibc accepts at most 32 MiB here.
-KEPT_BYTES = 16 * 1024 * 1024
+KEPT_BYTES: Final = 16 * 1024 * 1024
 # Freed memory is returned once there is this much more of it than before.
-MUCH_BYTES = 32 * 1024 * 1024
+MUCH_BYTES: Final = 32 * 1024 * 1024
 # glibc's names for these numbers.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_libc = ctypes.CDLL(None)
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_libc: Final = ctypes.CDLL(None)
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class _Mallinfo(ctypes.Structure):

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -33,18 +34,18 @@ from tidelog.broker.tallies import Net, Tallies
 _log = logging.getLogger(__name__)
 
 # Enough for two scrapers and some probes. A further connection takes the place of another.
-MOST_CONNECTIONS = 16
+MOST_CONNECTIONS: Final = 16
 # The longest life of a connection, whatever it does: clients that read no answer are closed, too.
-LONGEST_S = 30.0
+LONGEST_S: Final = 30.0
 # The longest wait for the first request.
-REQUEST_S = 5.0
+REQUEST_S: Final = 5.0
 # The longest silence after an answer.
-KEPT_ALIVE_S = 5
-MOST_HEADER_BYTES = 16 * 1024
+KEPT_ALIVE_S: Final = 5
+MOST_HEADER_BYTES: Final = 16 * 1024
 # How long a stop waits for answers in progress.
-STOP_S = 1.0
-STOPPING = "the broker is stopping\n"
-_numbers = itertools.count()
+STOP_S: Final = 1.0
+STOPPING: Final = "the broker is stopping\n"
+_numbers: Final = itertools.count()
 
 
 class _Connection(H11Protocol):

@@ -7,13 +7,14 @@ of a turn gets its answer at once.
 
 import asyncio
 import logging
+from typing import Final
 
 from tidelog.broker.answers import Parts
 
 _log = logging.getLogger(__name__)
 
 # The most held answers of all connections: a client that does not read must be noticed.
-MOST_HELD = 64
+MOST_HELD: Final = 64
 
 
 class Outbox:

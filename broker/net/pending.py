@@ -5,12 +5,13 @@ Bounds their number and their weight. Knows nothing of how they are sent.
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Later, Parts, Streamed
 from tidelog.broker.session import Session
 
 # Clients send 5 (Java) to a million (librdkafka's default) requests ahead; beyond this bound TCP holds them back.
-MAX_REQUESTS_IN_FLIGHT = 1000
+MAX_REQUESTS_IN_FLIGHT: Final = 1000
 
 
 class PendingAnswers:

@@ -9,16 +9,19 @@ of a frame and nothing else of it.
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from tidelog.broker.net.frame_memory import FrameMemory
 
 # Enough for most connections.
-SMALL_BUFFER_BYTES = 16 * 1024
+SMALL_BUFFER_BYTES: Final = 16 * 1024
 # A frame that comes more slowly than this is cut off: over so many seconds always, over fewer if others wait.
-SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
-PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
-_NOTHING = memoryview(b"")
-_SIZE = Struct(">i").unpack_from
+SLOWEST_BYTES_PER_S: Final = 1024
+SLOWEST_OVER_S: Final = 10.0
+PRESSED_BYTES_PER_S: Final = 32 * 1024
+PRESSED_OVER_S: Final = 2.0
+_NOTHING: Final = memoryview(b"")
+_SIZE: Final = Struct(">i").unpack_from
 
 
 class ReceiveBuffer:

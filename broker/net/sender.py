@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from tidelog.broker.answers import MAX_UNSENT_BYTES, MOST_PARTS, Later, Part
 from tidelog.broker.running import Running
@@ -19,14 +20,14 @@ from tidelog.broker.work import SHORT, Stopping, reader
 from tidelog.storage.files import FileSlice, Readable
 
 # What the transport buffers before it pauses us; one piece may exceed it.
-TRANSPORT_BYTES = 64 * 1024
+TRANSPORT_BYTES: Final = 64 * 1024
 # One piece a turn of the loop: the others wait some 100 us for its reading and sending. Half as much took a third more
-# CPU; twice as much takes little less.
-PIECE_BYTES = 512 * 1024
+# CPU; twice as much takes little less. Two pieces hold an answer of 1 MiB with its head: half of MAX_UNSENT_BYTES.
+PIECE_BYTES: Final = (512 + 8) * 1024
 # A read from the disk must be worth the way to a reader thread and back.
-COLD_PIECE_BYTES = 1024 * 1024
+COLD_PIECE_BYTES: Final = 1024 * 1024
 # The piece while all clients together leave too much unread.
-SMALL_PIECE_BYTES = 16 * 1024
+SMALL_PIECE_BYTES: Final = 16 * 1024
 
 
 class Sender:

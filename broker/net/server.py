@@ -8,10 +8,10 @@ import os
 import signal
 import socket  # noqa: TID251  (here is where sockets are bound)
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import Routes, dispatch
@@ -36,20 +36,20 @@ _log = logging.getLogger(__name__)
 
 # How long a stop waits for pending answers before it closes the connections anyway, and for clients that do not read
 # their answers.
-STOP_TIMEOUT_S = 30.0
-UNREAD_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S: Final = 30.0
+UNREAD_TIMEOUT_S: Final = 5.0
 # How often incomplete requests are checked for progress, and connections that are not read from for clients that left.
-PACE_INTERVAL_S = 2.0
+PACE_INTERVAL_S: Final = 2.0
 # How often silent connections are looked for within connections.max.idle.ms.
-SWEEPS_PER_IDLE_TIME = 10
+SWEEPS_PER_IDLE_TIME: Final = 10
 # The longest time between the sweeps that release unused large buffers.
-LONGEST_SWEEP_S = 10.0
-BACKLOG = 1024
-_ADDRESSES = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
+LONGEST_SWEEP_S: Final = 10.0
+BACKLOG: Final = 1024
+_ADDRESSES: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 # Errors of a machine without such a protocol, or with the protocol turned off.
-_MISSING = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+_MISSING: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 # A port that is free for IPv4 may be taken for IPv6.
-BIND_TRIES = 20
+BIND_TRIES: Final = 20
 
 
 class CannotListen(Exception):
@@ -166,10 +166,13 @@ class Server:
             backlog=BACKLOG,
         )
         try:
-            if listener.host:
-                servers = [await create(listener.host, listener.port)]
-            else:
+            if not listener.host:
                 servers = [await create(sock=bound) for bound in bind_everywhere(listener.port)]
+            elif (family := _family_of(listener.host)) is not None:
+                # The loop would start four threads to resolve an address as if it were a name.
+                servers = [await create(sock=_bind_one(family, listener.host, listener.port))]
+            else:
+                servers = [await create(listener.host, listener.port)]
         except OSError as error:
             raise CannotListen(listener, error) from error
         self._servers += servers
@@ -273,6 +276,15 @@ def _no_faults(broker: Broker) -> "Faults":
     from tidelog.broker.faults import Faults  # only a broker under a test's control needs it
 
     return Faults(broker.loop, broker.clock, broker.timers)
+
+
+def _family_of(host: str) -> socket.AddressFamily | None:
+    """Return the family of an address; None for a name."""
+    for family, _ in _ADDRESSES:
+        with suppress(OSError):
+            socket.inet_pton(family, host)
+            return family
+    return None
 
 
 def bind_everywhere(port: int) -> list[socket.socket]:

@@ -60,14 +60,13 @@ class Sides:
         self._folder = folder
 
     def ask_kafka(self, script: Callable[[RawClient], Any]) -> Any:
-        """Run the script against Apache Kafka, and once more against a new one if that died meanwhile."""
+        """Run the script against Apache Kafka, and once more against a new one if that cannot be reached."""
         try:
             with RawClient(self.kafka) as client:
                 return script(client)
-        except OSError:
-            if not self.kafka.has_died():
-                raise
-        print(self.kafka.last_words())
+        except OSError as error:
+            print(repr(error), self.kafka.last_words(), sep="\n")
+        self.kafka.kill()
         self.kafka.start(self.kafka.port, self._folder / unique_topic("kafka"), SETTINGS)
         with RawClient(self.kafka) as client:
             return script(client)

@@ -15,9 +15,8 @@ from tidelog.broker.cleaners import Cleaners
 from tidelog.broker.metrics.health import health
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import Mismatch, StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Mismatch
 
 SMALL = {"segment_bytes": "400", "min_cleanable_dirty_ratio": "0"}
 

@@ -6,6 +6,7 @@ import errno
 import gc
 import logging
 import os
+import random
 import socket
 import threading
 from pathlib import Path
@@ -29,7 +30,7 @@ from tidelog.broker.net import frame_memory, pending, receive_buffer, sender, se
 from tidelog.broker.net.connection import FINISHING, Connection
 from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES
 from tidelog.broker.session import Session
-from tidelog.protocol.frame import encode_request
+from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import (
     FETCH,
@@ -235,6 +236,58 @@ async def test_large_answers_come_whole_whether_in_memory_or_not(
     if not is_warm:
         size = min(4 * 900_000, partition_bytes)
         assert len(disk.paths("read")) >= 5 * size / sender.COLD_PIECE_BYTES
+
+
+async def test_an_answer_of_a_mebibyte_is_read_in_two_pieces_and_its_client_is_not_held_back(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 MiB is the default of a client's `max.partition.fetch.bytes`."""
+    await filled(served, client)
+    read, pause = FileSlice.read_nowait, connections.Reading.pause
+    sizes: list[int] = []
+    pauses: list[int] = []
+    monkeypatch.setattr(FileSlice, "read_nowait", lambda piece: sizes.append(len(piece)) or read(piece))
+    monkeypatch.setattr(
+        connections.Reading, "pause", lambda to, reason: pauses.append(reason) or pause(to, reason)
+    )
+    part = await client.fetch("t", max_bytes=MIB)
+    assert len(part.records) == sum(sizes) == MIB
+    assert len(sizes) == 2
+    assert pauses == []
+
+
+async def test_clients_that_read_unevenly_or_leave_amid_an_answer_do_not_disturb_each_other(
+    served: Served, client: Client
+) -> None:
+    await filled(served, client)
+    expected = [bytes((await client.fetch("t", offset, max_bytes=50 * MIB)).records) for offset in range(3)]
+    chance = random.Random(1)
+
+    async def receive(leaves_at_bytes: int) -> None:
+        reader = await served.connect()
+        for offset in range(3):
+            reader.send(FETCH, 11, offset, fetch_request("t", offset, max_bytes=50 * MIB))
+        received = bytearray()
+        for offset, records in enumerate(expected):
+            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+                if leaves_at_bytes <= 0:
+                    reader.writer.transport.abort()
+                    return
+                data = await asyncio.wait_for(reader.reader.read(chance.randrange(1, 100_000)), 20)
+                received += data
+                leaves_at_bytes -= len(data)
+                for _ in range(chance.randrange(5)):
+                    await asyncio.sleep(0)
+            size = int.from_bytes(received[:4], "big")
+            correlation_id, response = decode_response(FETCH, 11, bytes(received[4 : 4 + size]))
+            del received[: 4 + size]
+            assert correlation_id == offset
+            assert bytes(response.responses[0].partitions[0].records) == records
+
+    whole = sum(map(len, expected)) + MIB
+    await asyncio.gather(*(receive(most) for most in (whole, whole, whole, 300_000, 2_000_000, 4_000_000)))
+    await until(lambda: len(served.server.connections) == 4)
+    assert served.broker.queued_answers.total_bytes == 0
 
 
 async def test_small_answers_behind_a_large_one_keep_their_place(served: Served, client: Client) -> None:

@@ -63,7 +63,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.storage.errors import ReadFailed
-from tidelog.storage.log import Log
+from tidelog.storage.log import Checked, Log
 
 NONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID
 DAY_MS = 86_400_000
@@ -1070,6 +1070,38 @@ async def test_a_stop_answers_members_that_wait_for_others(served: Served, one: 
     await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
     await served.stop()
     assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    ("option", "is_kept"),
+    [
+        ({}, True),
+        ({"log_message_timestamp_type": "LogAppendTime"}, False),
+        ({"log_message_format_version": "0.10.0"}, False),
+        ({"compression_type": "gzip"}, False),
+    ],
+    ids=str,
+)
+async def test_batches_of_groups_are_stored_without_a_check_that_finds_the_same(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, option: dict[str, str], is_kept: bool
+) -> None:
+    one = await classic_member(await serve(**option))
+    await one.client.make_topic("t", 3)
+    append = Log.append
+    appended: list[Checked | None] = []
+
+    def append_and_check(log: Log, data: bytearray, now_ms: int, checked: Checked | None, *rest: bool) -> Any:
+        if log.topic == OFFSETS_TOPIC:
+            appended.append(checked)
+            if checked is not None:
+                assert checked == log._rules.check_promptly(bytearray(data), now_ms, 0, any_format=False)
+        return append(log, data, now_ms, checked, *rest)
+
+    monkeypatch.setattr(Log, "append", append_and_check)
+    await one.join_and_sync()
+    assert await one.commit("t", 5, 6, 7, metadata="m" * 100) == [NONE] * 3
+    assert [checked is not None for checked in appended] == [is_kept, is_kept]
+    assert await one.offsets() == {("t", 0): 5, ("t", 1): 6, ("t", 2): 7}
 
 
 async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(

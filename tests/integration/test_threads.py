@@ -451,7 +451,7 @@ async def test_a_signal_that_comes_to_the_flusher_does_not_end_it() -> None:
     try:
         flusher.start()
         for _ in range(3):
-            signal.pthread_kill(flusher._thread.ident or 0, signal.SIGUSR1)
+            signal.pthread_kill(flusher._worker.ident or 0, signal.SIGUSR1)
             assert await outcome(flusher.commit([LOG], "on disk", errors_of)) == "on disk"
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -156,14 +156,12 @@ def costly() -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[resource], include_synonyms=True)
 
 
-async def test_first_requests_of_many_connections_leave_others_their_turn(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Forty at once take a second: who asks for little has an answer long before that, and none is forgotten."""
+async def test_first_requests_of_many_connections_leave_others_their_turn(served: Served) -> None:
+    """Forty at once take a second: a quick client is answered long before that, and nobody is forgotten."""
     many: list[Client] = [await served.connect() for _ in range(40)]
     other = await served.connect()
-    for _ in range(5):
-        await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection_of_other = served.connection_of(other)
     dispatch = served.server.shared.dispatch
     served_of_many = 0
 
@@ -182,6 +180,7 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
     await until(lambda: served_of_many > 0)
     for _ in range(3):
         before = served_of_many
+        connection_of_other._usual_s = QUICK_S / 2  # a busy machine may have made its requests slow
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
         assert served_of_many - before < 15, "the first requests of many were served before"
     for client in many:

@@ -28,6 +28,7 @@ import pytest
 from tests.support.broker import Broker as BrokerProcess
 from tests.support.builders import produce_request
 from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient
+from tidelog import native
 from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
 from tidelog.broker.net import busy_poll
@@ -37,6 +38,12 @@ from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.registry import APIS
 
@@ -61,6 +68,7 @@ BUDGETS = {
     "fetch":                Budget(18_000,  0.5,      3.5),
     "fetch of 64 KiB":      Budget(80_000,  0.5,      4.5),
     "list offsets by time": Budget(18_000,  0.5,      3.5),
+    "commit":               Budget(16_000,  0.5,      9.5),
 }  # fmt: skip
 
 # The CPU of a request: how many instructions of Python's bytecode its event loop and its flusher execute for it. The
@@ -77,6 +85,7 @@ INSTRUCTIONS = {
         "fetch": 1314,
         "fetch of 64 KiB": 1413,
         "list offsets by time": 1328,
+        "commit": 3225,
     },
     (3, 13): {
         "produce": 1074,
@@ -84,6 +93,7 @@ INSTRUCTIONS = {
         "fetch": 1183,
         "fetch of 64 KiB": 1271,
         "list offsets by time": 1190,
+        "commit": 2898,
     },
 }
 MORE = 1.05
@@ -109,6 +119,13 @@ def request_of(what: str) -> bytes:
         topics = [FetchTopic(topic="filled", partitions=[wanted])]
         fetch = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=most, topics=topics)
         return encode_request(APIS[FETCH], 12, 1, "budget", fetch)
+    if what == "commit":
+        committed = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=100, committed_metadata=""
+        )
+        offsets = [OffsetCommitRequestTopic(name="t", partitions=[committed])]
+        commit = OffsetCommitRequest(group_id="budget", topics=offsets)
+        return encode_request(OFFSET_COMMIT, 8, 1, "budget", commit)
     partition = ListOffsetsPartition(partition_index=0, timestamp=START_MS + 500)
     topic = ListOffsetsTopic(name="filled", partitions=[partition])
     return encode_request(
@@ -223,6 +240,7 @@ async def count(folder: Path, what: str, measure: str) -> Counts:
         broker.stop()
 
 
+@pytest.mark.skipif(native.state() == native.COMPILED, reason="compiled code executes no bytecode")
 @pytest.mark.skipif(sys.version_info[:2] not in INSTRUCTIONS, reason="nothing is known of this version")
 @pytest.mark.parametrize("what", [what for what in BUDGETS if what != "produce of 64 KiB"])
 async def test_instructions_of_a_request(tmp_path: Path, what: str) -> None:

@@ -1,5 +1,10 @@
 """The state machine of a classic group, with a clock and timers that the test moves."""
 
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.groups import CLASSIC_SESSION_MS as SESSION_MS
 from tests.support.groups import REBALANCE_MS, ClassicClient, SlowWorld, classic_group, drive
+from tidelog import native
 from tidelog.broker.groups.classic import (
     ANSWERS,
     JOIN_WAIT_MIN_MS,
@@ -17,6 +23,7 @@ from tidelog.broker.groups.classic import (
     Operation,
     State,
 )
+from tidelog.broker.groups.classic_member import longest_metadata
 from tidelog.broker.groups.memory import group_bytes, text_bytes
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
@@ -46,7 +53,7 @@ def b(group: ClassicGroup) -> ClassicClient:
 
 
 def stable(world: SlowWorld, group: ClassicGroup, *clients: ClassicClient) -> None:
-    """Make an empty group stable with these members. The first one leads."""
+    """Make a group stable with these members. The first one leads."""
     for client in clients:
         client.join()
     world.pass_(0)
@@ -59,6 +66,37 @@ def stable(world: SlowWorld, group: ClassicGroup, *clients: ClassicClient) -> No
     assert [client.synced and client.synced.assignment for client in clients] == [
         client.name.encode() for client in clients
     ]
+
+
+def calls_in(work: Callable[[], None]) -> int:
+    """Return how many functions of the broker were called or resumed."""
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_globals["__name__"].startswith("tidelog.")
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.skipif(
+    native.state() == native.COMPILED, reason="compiled code makes no calls that can be counted"
+)
+def test_a_rebalance_costs_a_member_of_a_large_group_as_much_as_one_of_a_small_group() -> None:
+    each: list[float] = []
+    for count in (10, 80):
+        world = SlowWorld()
+        group = classic_group(world)
+        clients = [ClassicClient(group, f"c{number}") for number in range(count)]
+        stable(world, group, *clients)
+        group.rebalance()
+        each.append(calls_in(partial(stable, world, group, *clients)) / count)
+    assert each[1] <= 1.1 * each[0], each
 
 
 def test_every_state_has_an_answer_to_all_that_is_asked() -> None:
@@ -867,6 +905,7 @@ class GroupModel(RuleBasedStateMachine):
         assert {each.instance_id: each.id for each in group if each.instance_id} == group._instances
         for name, known in group._supported.items():
             assert known == sum(name in dict(each.protocols) for each in group)
+        assert group._metadata_bytes == sum(longest_metadata(each.protocols) for each in group)
         pending = sum(PENDING_BYTES + text_bytes(member_id) for member_id in group._pending)
         size = group_bytes("g") + sum(each.size_bytes for each in group) + pending
         assert group.memory.size_bytes == self.world.held_bytes == size

@@ -403,7 +403,7 @@ def test_damage_is_told_with_what_it_means_for_groups(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = log_of(tmp_path / "__consumer_offsets-0", batch(0, (KEY, value(5))), batch(1, (KEY, value(6))))
-    log.durability.flush()
+    log.flush()
     log.close()
     path = log.active.path(".log")
     data = bytearray(path.read_bytes())

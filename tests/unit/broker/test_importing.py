@@ -178,7 +178,7 @@ def test_V10_what_is_appended_to_an_imported_log_leaves_no_gap(
     logs, topics = served(data)
     log = topics["old"].partitions[0].log
     fill(log, [[NOW]] * 2)
-    log.durability.flush()
+    log.flush()
     logs.checkpoint()
     logs.abandon()
     path = log.active.path(".log")
