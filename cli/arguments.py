@@ -4,15 +4,18 @@ Text that is sent to a broker is UTF-8, and no longer than the protocol allows.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shortened, shown
+
+_Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
 TIME_HELP: Final = (
     "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it has a zone"
@@ -75,14 +78,21 @@ partitions_option = click.option(
     multiple=True,
     help="Default: all; may be repeated.",
 )
-topic_options_option = click.option(
-    "--option",
-    "options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=utf8,
-    help="Set an option of a new topic; may be repeated.",
-)
+
+
+def options_of_new_topic(*flags: str) -> Callable[[_Command], _Command]:
+    """Return the option, with these names, that sets options of a new topic."""
+    return click.option(
+        *flags,
+        "options",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=utf8,
+        help="Set an option of a new topic; may be repeated.",
+    )
+
+
+topic_options_option = options_of_new_topic("--config", "--option")
 config_option = click.option(
     "--config",
     metavar="NAME=VALUE",
@@ -99,7 +109,17 @@ delete_config_option = click.option(
 )
 
 
-def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, str]:
+def is_pattern(name: str) -> bool:
+    """Return whether a name is a pattern, with `*` and `?`."""
+    return not {"*", "?"}.isdisjoint(name)
+
+
+def is_match(name: str, pattern: str) -> bool:
+    """Return whether a name matches a pattern; no name matches what is not a pattern."""
+    return is_pattern(pattern) and fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def parse_options(texts: Sequence[str], flag: str = "--config") -> dict[str, str]:
     """Return options from name=value texts; CommandError for any other text."""
     options: dict[str, str] = {}
     for text in texts:

@@ -200,7 +200,7 @@ def _check_deleted(resource: "Resource", names: Sequence[str], known: Mapping[st
 
 def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
     """Return the new value of each option, None for one to delete."""
-    found: Changes = {**parse_options(settings, "--config")}
+    found: Changes = {**parse_options(settings)}
     for name in map(str.strip, deleted):
         if not name:
             raise CommandError("--delete-config: the name is empty", USAGE)

@@ -93,10 +93,13 @@ def choose(described: Any, wanted: Collection[int] = ()) -> "list[Partition]":
     if not there:
         raise no_topic(topic)
     if missing := sorted(set(wanted) - there):
-        raise CommandError(
-            f"topic {topic} has no partition {missing[0]}; it has {counted(len(there), 'partition')}, from 0 on"
-        )
+        raise CommandError(no_partition(topic, missing[0], there))
     return [Partition(topic, number) for number in sorted(set(wanted or there))]
+
+
+def no_partition(topic: str, number: int, there: Collection[int]) -> str:
+    """Return the words for a partition that does not exist."""
+    return f"topic {topic} has no partition {number}; it has {counted(len(there), 'partition')}, from 0 on"
 
 
 def existing(cluster: "Cluster", wanted: "Collection[Partition]") -> "list[Partition]":

@@ -13,11 +13,10 @@ def run() -> None:
         _open_what_is_closed()
         import gc
 
-        # Imports leave little garbage, and its collection would take 5% of a start.
+        # Imports leave little garbage, and its collection would take a tenth of a start. `main` enables it again.
         gc.disable()
         from tidelog.cli.main import app
 
-        gc.enable()
         app()
     except KeyboardInterrupt:
         from tidelog.cli.exit_codes import INTERRUPTED

@@ -6,6 +6,7 @@ Text and JSON have one line for each record. {key} and {value} of a template are
 import json
 import re
 from collections.abc import Callable
+from json.encoder import encode_basestring as _quoted
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,15 +20,21 @@ if TYPE_CHECKING:
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+_TYPES_IN_JSON: Final = {number: f'"{name}"' for number, name in enumerate(TIMESTAMP_TYPES)}
 WIDTH_DIGITS: Final = 4
+# What PostgreSQL's COPY prints, so that a tombstone is not the text "null".
+NULL: Final = "\\N"
 
 Format = Callable[["Record"], bytes]
 
 
-def choose(name: str) -> Format:
-    """Return the function that formats a record, by the name of a format or by a template."""
+def choose(name: str, *, names_topic: bool = False) -> Format:
+    """Return the function that formats a record, by the name of a format or by a template.
+
+    With `names_topic`, text names the topic of each record.
+    """
     if name == "text":
-        return _text
+        return _text_with_topic if names_topic else _text
     if name == "json":
         return _json
     if "{" in name:
@@ -43,33 +50,42 @@ def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[s
     return {**json_bytes("key", key), **json_bytes("value", value), "headers": shown}
 
 
-def plain_headers(headers: Any) -> str:
+def plain_headers(headers: Any, null: str = "null") -> str:
     """Return headers as name=value words."""
-    return " ".join(f"{plain(name.encode())}={plain(data)}" for name, data in headers)
+    return " ".join(
+        f"{plain(name.encode())}={null if data is None else plain(data)}" for name, data in headers
+    )
 
 
-def _text(record: "Record") -> bytes:
-    parts = [times.show(record.timestamp), f"{record.partition}:{record.offset}", plain(record.key)]
-    parts.append(plain(record.value))
+def _text_with_topic(record: "Record") -> bytes:
+    return _text(record, f"{record.topic}:")
+
+
+def _text(record: "Record", topic: str = "") -> bytes:
+    parts = [times.show(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
+    parts += [NULL if data is None else plain(data) for data in (record.key, record.value)]
     if record.headers:
-        parts.append(plain_headers(record.headers))
+        parts.append(plain_headers(record.headers, NULL))
     return "\t".join(parts).encode() + b"\n"
 
 
 def _json(record: "Record") -> bytes:
-    line = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestamp_type": _timestamp_type(record),
-        **json_content(record.key, record.value, record.headers),
-    }
-    return to_json(line).encode() + b"\n"
+    # By hand: json's encoder takes three times as long.
+    headers = to_json(json_content(None, None, record.headers)["headers"]) if record.headers else "[]"
+    return (
+        f'{{"topic": {_quoted(record.topic)}, "partition": {record.partition}, "offset": {record.offset}, '
+        f'"timestamp": {record.timestamp}, "timestamp_type": {_TYPES_IN_JSON.get(record.timestamp_type, "null")}, '
+        f'{_json_bytes("key", record.key)}, {_json_bytes("value", record.value)}, "headers": {headers}}}\n'
+    ).encode()
 
 
-def _timestamp_type(record: "Record") -> str | None:
-    return TIMESTAMP_TYPES[record.timestamp_type] if 0 <= record.timestamp_type <= 1 else None
+def _json_bytes(name: str, data: bytes | None) -> str:
+    if data is None:
+        return f'"{name}": null'
+    try:
+        return f'"{name}": {_quoted(data.decode())}'
+    except UnicodeDecodeError:
+        return to_json(json_bytes(name, data))[1:-1]
 
 
 def _template(template: str) -> Format:

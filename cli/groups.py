@@ -5,14 +5,21 @@ time.
 """
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tidelog.cli import groups_held, offsets
-from tidelog.cli.arguments import Verbs, bootstrap_option, group_argument, json_option, utf8, yes_option
+from tidelog.cli.arguments import (
+    Verbs,
+    bootstrap_option,
+    group_argument,
+    is_match,
+    is_pattern,
+    json_option,
+    utf8,
+    yes_option,
+)
 from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
@@ -211,7 +218,7 @@ def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, 
     with connected(bootstrap) as cluster:
         from tidelog.client import groups as client_groups
 
-        if len(names) == 1 and address is None and not _is_pattern(names[0]):
+        if len(names) == 1 and address is None and not is_pattern(names[0]):
             _, described = find(cluster, names[0])
             refuse_members(names[0], described.members, "deleted")
             chosen, busy = [names[0]], 0
@@ -234,28 +241,22 @@ def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, 
     return OK
 
 
-def _is_pattern(name: str) -> bool:
-    return not {"*", "?"}.isdisjoint(name)
-
-
 def _chosen(cluster: "Cluster", names: Sequence[str], address: str | None) -> tuple[list[str], int]:
     """Return the matching groups without members, and the number of those with members; CommandError."""
     from tidelog.client.groups import list_groups
 
     there = list_groups(cluster)
     for name in names:
-        if not _is_pattern(name) and name not in there:
+        if not is_pattern(name) and name not in there:
             raise no_group(name)
-    meant = [group for group in sorted(there) if group in names or any(map(partial(_matches, group), names))]
+    meant = [
+        group for group in sorted(there) if group in names or any(is_match(group, name) for name in names)
+    ]
     if address is not None:
         held = groups_held.by_group(cluster)
         meant = [group for group in meant if group in held and held[group].address == address]
     idle = [group for group in meant if there[group].state in (None, "Empty")]
     return idle, len(meant) - len(idle)
-
-
-def _matches(group: str, pattern: str) -> bool:
-    return _is_pattern(pattern) and fnmatchcase(group, pattern.replace("[", "[[]"))
 
 
 def no_group(group: str) -> CommandError:

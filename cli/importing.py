@@ -11,7 +11,7 @@ import click
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
-from tidelog.cli.arguments import PATH, Integer, parse_options, topic_options_option, utf8
+from tidelog.cli.arguments import PATH, Integer, options_of_new_topic, parse_options, utf8
 from tidelog.cli.broker_options import config_file_option, configure
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
@@ -33,7 +33,7 @@ from tidelog.storage.layout import partition_of
 )
 @click.option("--data-dir", type=PATH, required=True, help="The data folder; created if it is missing.")
 @click.option("--partition", type=Integer(0, INT_MAX), help="Default: the number in the folder's name.")
-@topic_options_option
+@options_of_new_topic("--option")
 @config_file_option
 def import_folder(
     folder: Path,
@@ -52,7 +52,9 @@ def import_folder(
     try:
         config = configure(config_file, (), data_dir)
         with quiet():
-            imported = import_partition(config, Clock(), folder, topic, number, parse_options(options))
+            imported = import_partition(
+                config, Clock(), folder, topic, number, parse_options(options, "--option")
+            )
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (StorageError, CatalogError) as error:

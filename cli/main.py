@@ -33,18 +33,20 @@ _VERBS: Final = {
     "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
     "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
     "import": ("importing.import_folder", "Copy the log of a partition into a data folder."),
-    "produce": ("produce.produce", "Send each line of standard input as a record."),
-    "tail": ("tail.tail", "Print the records of a topic, partitions merged by time."),
+    "produce": ("produce.produce", "Send each line as a record."),
+    "tail": ("tail.tail", "Print the records of topics, partitions merged by time."),
     "offsets": ("offsets.offsets", "Show where each partition starts and ends."),
     "delete-records": ("delete_records.delete_records", "Delete the oldest records of a topic."),
     "log-dirs": ("log_dirs.log_dirs", "Show the size of each partition, and how full the disk is."),
+    "ping": ("ping.ping", "Ask a broker whether it answers."),
     "health": ("health.health", "Show whether a broker is healthy."),
-    "pipeline": ("pipeline.pipeline", "Run a job on Spark: backfill, ingest, audit and others."),
+    "pipeline": ("pipeline.pipeline", "Run a job over the log: backfill, ingest, audit, others."),
     "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
     "audit": ("audit.audit", "Compare what a group has read with what was produced."),
     "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
+    "version": ("version.version", "Print the version."),
     "test-control": ("control.test_control", "Move the clock of a broker, and make requests fail."),
 }
 
@@ -113,10 +115,11 @@ class _Tidelog(Verbs):
 
 def _load(listed: click.Command) -> click.Command:
     module, _, name = _VERBS[str(listed.name)][0].partition(".")
-    # As in `entry`.
-    gc.disable()
     found = getattr(import_module(f"tidelog.cli.{module}"), name)
-    gc.enable()
+    if not gc.isenabled():  # `entry` has disabled it
+        # What was imported stays, so the collector need not look at it.
+        gc.freeze()
+        gc.enable()
     assert isinstance(found, click.Command)
     return found
 

@@ -1,4 +1,4 @@
-"""`tidelog pipeline JOB`: passes the command line to the pipeline, an optional part that needs Spark."""
+"""`tidelog pipeline JOB`: passes the command line to the pipeline, an optional part with packages of its own."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import click
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
 
-NEEDED = ("pyspark", "pyarrow", "numpy")
+NEEDED = ("pyarrow", "numpy")
 
 
 @click.command(
@@ -17,12 +17,12 @@ NEEDED = ("pyspark", "pyarrow", "numpy")
 )
 @click.pass_context
 def pipeline(context: click.Context) -> int:
-    """Run a job on Spark: backfill, ingest, audit and others."""
+    """Run a job over the log: backfill, ingest, audit, others."""
     return run_job(context.args)
 
 
 def run_job(words: Sequence[str]) -> int:
-    """Run a job by its command line; return its exit code. CommandError if Spark is missing."""
+    """Run a job by its command line; return its exit code. CommandError if a package that all jobs need is missing."""
     from importlib import util
 
     missing = [name for name in NEEDED if util.find_spec(name) is None]
@@ -31,13 +31,6 @@ def run_job(words: Sequence[str]) -> int:
             f"the pipeline needs {' and '.join(missing)}: make setup-pipeline in a checkout, or "
             "pip install '/path/to/the/checkout[pipeline]'"
         )
-    from tidelog.pipeline import demand_spark
-    from tidelog.pipeline.errors import PipelineError
-
-    try:
-        demand_spark()
-    except PipelineError as error:
-        raise CommandError(str(error)) from None
     from tidelog.pipeline import commands
 
     return commands.run(words, f"{called()} pipeline")

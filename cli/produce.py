@@ -1,4 +1,4 @@
-"""`tidelog produce`: send the lines of standard input as records.
+"""`tidelog produce`: send the lines of files or of standard input as records.
 
 Acknowledged records are on disk (acks=all), in the order of the lines, each once. After a rejected line, no more lines
 are read. It gives up if nothing is acknowledged for STALLED_S.
@@ -6,20 +6,20 @@ are read. It gives up if nothing is acknowledged for STALLED_S.
 
 import os
 import select
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from tidelog.cli.arguments import bootstrap_option, json_option, topic_argument, utf8
-from tidelog.cli.connect import connected
+from tidelog.cli.arguments import TIME_HELP, Integer, bootstrap_option, topic_argument, utf8
+from tidelog.cli.connect import connected, no_partition
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
+from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
+from tidelog.cli.lines import Header, Outgoing, Reader, json_reader, text_reader
 from tidelog.cli.output import progress, to_json
 from tidelog.cli.text import counted, note
-from tidelog.cli.time_options import now_ms
+from tidelog.cli.time_options import clock, now_ms, time_ms
 
 if TYPE_CHECKING:
     from tidelog.client.producer import Producer
@@ -33,27 +33,89 @@ ANSWER_S: Final = 5
 # While there are no lines to read, answers are handled at this interval.
 LOOK_S: Final = 0.1
 READ_BYTES: Final = 1 << 16
+# Enough for the largest record that the producer sends, in base64.
+LINE_BYTES_MAX: Final = 150 << 20
+STDIN: Final = "-"
 
 
-def _separator(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def _unescaped(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value == "":
         raise click.BadParameter("it is empty; leave it out if lines have no keys")
     utf8(context, parameter, value)
-    return value
+    return None if value is None else value.replace("\\t", "\t")
+
+
+def _headers(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[Header, ...]:
+    utf8(context, parameter, values)
+    pairs = [value.partition("=") for value in values]
+    for (name, equals, _), value in zip(pairs, values, strict=True):
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+    return tuple((name, text.encode()) for name, _, text in pairs)
 
 
 @click.command("produce")
 @topic_argument
+@click.argument(
+    "files",
+    nargs=-1,
+    metavar="[FILE]...",
+    type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True),
+    help="Default: standard input, which is also -.",
+)
 @click.option(
     "--key-separator",
     metavar="TEXT",
-    callback=_separator,
-    help="The text between key and value; without it, lines have no keys.",
+    callback=_unescaped,
+    help="The text between key and value (\\t is a tab); without it, lines have no keys.",
 )
-@json_option
+@click.option("--key", metavar="TEXT", callback=utf8, help="The key of all records.")
+@click.option("--null-value", is_flag=True, help="An empty value is null: a tombstone in a compacted topic.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_headers,
+    help="A header of all records; may be repeated.",
+)
+@click.option(
+    "--partition",
+    "-p",
+    type=Integer(0),
+    metavar="N",
+    help="Default: chosen by the key, as Kafka's clients do.",
+)
+@click.option("--timestamp", metavar="TIME", help=f"The time of all records: {TIME_HELP}. Default: now.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the result as JSON. Without --key-separator, lines are JSON as `tail --json` prints it.",
+)
 @bootstrap_option
-def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) -> int:
-    """Send each line of standard input as a record. Wait until all are on disk."""
+def produce(
+    topic: str,
+    files: Sequence[str],
+    key_separator: str | None,
+    key: str | None,
+    null_value: bool,
+    headers: tuple[Header, ...],
+    partition: int | None,
+    timestamp: str | None,
+    as_json: bool,
+    bootstrap: str,
+) -> int:
+    """Send each line as a record. Wait until all are on disk."""
+    if key_separator is not None and key is not None:
+        raise CommandError("--key-separator and --key cannot be combined", USAGE)
+    reads_json = as_json and key_separator is None
+    if reads_json and null_value:
+        raise CommandError("--null-value and --json cannot be combined: a JSON value can be null", USAGE)
+    at_ms = None if timestamp is None else time_ms("--timestamp", timestamp, now_ms())
+    defaults = Outgoing(None, None if key is None else key.encode(), headers, partition, at_ms)
+    separator = None if key_separator is None else key_separator.encode()
+    read = json_reader(defaults) if reads_json else text_reader(defaults, separator, null_value)
     with connected(bootstrap, ANSWER_S) as cluster, progress(f"produce {topic}") as advance:
         from tidelog.client.producer import Producer
 
@@ -65,8 +127,8 @@ def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str
             advance(len(numbers))
 
         producer = Producer(cluster, STALLED_S, count, creates_topics=True)
-        separator = None if key_separator is None else key_separator.encode()
-        error = send_lines(producer, topic, lines(sys.stdin.buffer, lambda: producer.poll(0)), separator)
+        given = Lines(files or [STDIN], lambda: producer.poll(0))
+        error = send_lines(producer, topic, given, read, given.place)
     if as_json:
         print(to_json({"topic": topic, "acknowledged": acknowledged, "error": error and str(error)}))
     else:
@@ -77,10 +139,45 @@ def produce(topic: str, key_separator: str | None, as_json: bool, bootstrap: str
     return error.exit_code
 
 
+class Lines:
+    """The lines of files without their newline, one file after the other; calls `idle` while there is nothing to read.
+
+    A file that cannot be read is a CommandError. A line longer than LINE_BYTES_MAX is cut, and still longer than that.
+    """
+
+    def __init__(self, files: Sequence[str], idle: Callable[[], None]) -> None:
+        self._files = files
+        self._idle = idle
+        self._count = 0
+        self._begins: list[tuple[int, str]] = []  # how many lines precede each file
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines, numbered from 1 across all files."""
+        for name in self._files:
+            self._begins.append((self._count, name))
+            for line in self._of(name):
+                self._count += 1
+                yield line
+
+    def place(self, number: int) -> str:
+        """Return the words for a line that was read: its number in its file."""
+        before, name = [begin for begin in self._begins if begin[0] < number][-1]
+        return f"line {number - before}" + ("" if name == STDIN else f" of {name}")
+
+    def _of(self, name: str) -> Iterator[bytes]:
+        try:
+            with click.open_file(name, "rb") as stream:
+                yield from lines(stream, self._idle)
+        except OSError as error:
+            shown_name = "standard input" if name == STDIN else name
+            raise CommandError(f"{shown_name}: {error.strerror or error}; no more lines were read") from error
+
+
 def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
     """Yield the lines of a stream without their newline; call `idle` while there is nothing to read."""
     fd = stream.fileno()
     begun: list[bytes] = []  # the parts of a line that has not ended yet
+    size = 0
     while True:
         while not select.select([fd], [], [], LOOK_S)[0]:
             idle()
@@ -91,51 +188,58 @@ def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
         for end in ends:
             yield b"".join([*begun, end])
             begun.clear()
+            size = 0
         if rest:
             begun.append(rest)
+            size += len(rest)
+        if size > LINE_BYTES_MAX:
+            break
     if begun:
         yield b"".join(begun)
 
 
-def split(line: bytes, key_separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Return key and value of a line without its line end; ValueError if it has no separator."""
-    text = line.removesuffix(b"\n").removesuffix(b"\r")
-    if key_separator is None:
-        return None, text
-    key, found, value = text.partition(key_separator)
-    if not found:
-        raise ValueError(f"it has no {key_separator.decode()!r} between key and value")
-    return key, value
-
-
 def send_lines(
-    producer: "Producer", topic: str, lines: Iterable[bytes], key_separator: bytes | None
+    producer: "Producer",
+    topic: str,
+    lines: Iterable[bytes],
+    read: Reader,
+    place: Callable[[int], str] = "line {}".format,
 ) -> CommandError | None:
-    """Send all lines, and wait until they are acknowledged; return the error that ended it early."""
+    """Send all lines, and wait until they are acknowledged; return the error that ended it early.
+
+    `place` returns the words for the line with a number.
+    """
     from tidelog.client.errors import ClientError, Unreachable
     from tidelog.client.producer import Rejected, Stalled
 
+    partitions: Collection[int] = ()
+    now = clock()
     try:
         for number, line in enumerate(lines, 1):
             if number == 1:
-                producer.partitions(topic)
+                partitions = frozenset(producer.partitions(topic))
             try:
-                key, value = split(line, key_separator)
+                if len(line) > LINE_BYTES_MAX:
+                    raise ValueError(f"it has more than {LINE_BYTES_MAX:,} bytes")
+                record = read(line)
+                if record.partition is not None and record.partition not in partitions:
+                    raise ValueError(no_partition(topic, record.partition, partitions))
             except ValueError as error:
-                producer.settle(STALLED_S)
-                return _rejected(number, str(error))
-            producer.send(topic, value, now_ms(), key)
+                return _rejected(producer, place, number, str(error))
+            timestamp_ms = now() if record.timestamp is None else record.timestamp
+            producer.send(topic, record.value, timestamp_ms, record.key, record.headers, record.partition)
         producer.flush()
     except Rejected as error:
-        # Other records in flight may still be acknowledged.
-        producer.settle(STALLED_S)
-        return _rejected(error.number, str(error))
+        return _rejected(producer, place, error.number, str(error))
     except Stalled as error:
         message = (
-            f"the broker has acknowledged nothing for {STALLED_S} s: {error}; line {error.number} is the first that "
-            "may not be on disk, and no more lines were read"
+            f"the broker has acknowledged nothing for {STALLED_S} s: {error}; {place(error.number)} is the "
+            "first that may not be on disk, and no more lines were read"
         )
         return CommandError(message, UNREACHABLE)
+    except CommandError as error:
+        producer.settle(STALLED_S)
+        return error
     except ClientError as error:
         message = f"{error}; no more lines were read"
         return CommandError(message, UNREACHABLE if isinstance(error, Unreachable) else FAILED)
@@ -146,5 +250,9 @@ def send_lines(
     return None
 
 
-def _rejected(number: int, why: str) -> CommandError:
-    return CommandError(f"line {number} was rejected, and no line was read after it: {why}", FAILED)
+def _rejected(producer: "Producer", place: Callable[[int], str], number: int, why: str) -> CommandError:
+    """Wait for the records in flight, and return the error of the first line that was rejected."""
+    found = producer.settle(STALLED_S)
+    if found is not None and found.number < number:
+        number, why = found.number, str(found)
+    return CommandError(f"{place(number)} was rejected, and no line was read after it: {why}", FAILED)

@@ -14,16 +14,17 @@ import click
 import uvloop
 
 import tidelog
+from tidelog import native
 from tidelog.broker import serve as server
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
+from tidelog.broker.net.service_manager import notify_ready
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer
 from tidelog.cli.broker_options import config_file_option, configure, overrides_option
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
-from tidelog.config import times
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
@@ -81,6 +82,8 @@ def serve(
     if test_clock is not None:
         if not test_control:
             return _complain("--test-clock needs --test-control", USAGE)
+        from tidelog.config import times
+
         try:
             clock.hold(times.parse(test_clock, clock.now_ms()))
         except times.TimeError as error:
@@ -93,6 +96,7 @@ def serve(
     def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
         if ready_file is not None:  # before the greeting, so that it is there for a reader of the greeting
             _write_ready_file(ready_file, addresses[0])
+        notify_ready()
         _greet(broker, addresses)
 
     try:
@@ -159,6 +163,9 @@ def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     which = "kernel compiled" if compiled.COMPILED else INTERPRETED
     if not compiled.COMPILED:
         _log.warning("%s", INTERPRETED)
+    requests = native.state()
+    if requests != native.INTERPRETED:
+        which = f"{which}; requests {requests}"
     data = broker.logs.directory
     host, port = addresses[0]
     reached = host_and_port(_REACHED_AT.get(host, host), port)

@@ -1,4 +1,4 @@
-"""`tidelog tail`: print the records of a topic, of a range of times, and those that follow.
+"""`tidelog tail`: print the records of topics: all, the last, of a range of times, and new ones.
 
 Records of a partition are in the order of offsets. Partitions are merged by timestamp, as far as their records have
 arrived.
@@ -9,18 +9,29 @@ stop at the first record past `until`, since an earlier one may follow. If the b
 which need not be in the records, the range is everything from the broker's answer for `since` to that for `until`.
 """
 
+import re
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from tidelog.cli import formats
-from tidelog.cli.arguments import TIME_HELP, Integer, bootstrap_option, partitions_option, topic_argument
+from tidelog.cli.arguments import (
+    TIME_HELP,
+    Integer,
+    bootstrap_option,
+    is_match,
+    is_pattern,
+    partitions_option,
+    utf8,
+)
 from tidelog.cli.connect import (
     connected,
     find_all_offsets,
@@ -32,13 +43,16 @@ from tidelog.cli.connect import (
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
-from tidelog.cli.text import called, note
+from tidelog.cli.text import called, counted, note, shortened, shown
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
+from tidelog.config.kinds import INT_MAX
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
     from tidelog.client.fetching import Polled, Record
+
+    Places = Mapping[Partition | int | None, int]
 
 WAIT_MS: Final = 250
 # A partition that is ahead of the others by this many records waits for them.
@@ -47,15 +61,23 @@ STALLED_S: Final = 30
 
 
 @click.command("tail")
-@topic_argument
+@click.argument(
+    "topics",
+    nargs=-1,
+    required=True,
+    metavar="TOPIC...",
+    callback=utf8,
+    help="Names, or patterns such as 'orders-*'.",
+)
 @partitions_option
 @click.option("--since", metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end.")
 @click.option(
     "--offset",
-    "from_offset",
-    metavar="N",
-    type=Integer(0),
-    help="Start at this offset of one --partition.",
+    "offsets",
+    metavar="OFFSET",
+    multiple=True,
+    help="Start at offset N of partition P (P:N; may be repeated), at offset N of one --partition, or N offsets before "
+    "the end of each (-N).",
 )
 @click.option("--until", metavar="TIME", help="Print only earlier records; takes the same forms as --since.")
 @click.option(
@@ -69,27 +91,42 @@ STALLED_S: Final = 30
     help="text, json, or a template such as '{time} {key} {value}' "
     "(topic, partition, offset, timestamp, time, key, value, headers).",
 )
-@click.option("--limit", "-n", type=Integer(1), help="Stop after this many records.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--last", "-n", type=Integer(1, INT_MAX), metavar="N", help="Print only the last N records.")
+@click.option("--first", "--limit", type=Integer(1), metavar="N", help="Stop after N records.")
+@click.option("--key", metavar="TEXT", callback=utf8, help="Print only records with this key.")
+@click.option("--grep", metavar="REGEX", help="Print only records with a key, value or header that matches.")
+@click.option("--count", is_flag=True, help="Print only the number of records.")
 @bootstrap_option
 def tail(
-    topic: str,
+    topics: Sequence[str],
     partitions: Sequence[int],
     since: str | None,
-    from_offset: int | None,
+    offsets: Sequence[str],
     until: str | None,
     follow: bool,
     format_name: str,
-    limit: int | None,
+    as_json: bool,
+    last: int | None,
+    first: int | None,
+    key: str | None,
+    grep: str | None,
+    count: bool,
     bootstrap: str,
 ) -> int:
-    """Print the records of a topic, partitions merged by time. Each partition is in the order of offsets.
+    """Print the records of topics, partitions merged by time. Each partition is in the order of offsets.
 
-    A range of times is exact even if records are out of order: each partition is read from its first record at or
-    after --since to its end, and records with since <= timestamp < until are printed. With lookup.clock=append, the
-    records appended at or after --since and before --until are printed.
+    A TOPIC can be a pattern such as 'orders-*'. A range of times is exact even if records are out of order: each
+    partition is read from its first record at or after --since to its end, and records with since <= timestamp < until
+    are printed. With lookup.clock=append, the records appended at or after --since and before --until are printed.
     """
-    if from_offset is not None and (since is not None or len(partitions) != 1):
-        raise CommandError("--offset N needs exactly one --partition, and no --since", USAGE)
+    places = _places(offsets, partitions)
+    if places and since is not None:
+        raise CommandError("--offset and --since cannot be combined", USAGE)
+    if first is not None and last is not None:
+        raise CommandError("--first and --last cannot be combined", USAGE)
+    if count and follow and until is None:
+        raise CommandError("--count with --follow needs --until", USAGE)
     at_ms = now_ms()
     since_ms = None if since is None else time_ms("--since", since, at_ms)
     until_ms = None if until is None else time_ms("--until", until, at_ms)
@@ -98,67 +135,235 @@ def tail(
         raise CommandError(
             f"--since {since} is later than --until {until}: {since_shown} is after {until_shown}", USAGE
         )
-    write = formats.choose(format_name)
+    several = len(topics) > 1 or is_pattern(topics[0])
+    write = formats.choose("json" if as_json else format_name, names_topic=several)
+    matches = _matcher(key, grep)
     if since_ms is not None and since_ms > at_ms:
         note(f"--since {since} is in the future, {times.show(since_ms)}: earlier records are not printed")
-    damaged: Sequence[Partition] = ()
+    readers: list[Reader] = []
+    output = _Output(write, matches, first, count)
     with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
-        chosen = partitions_of(cluster, topic, partitions)
+        chosen = _chosen(cluster, topics, partitions or [each for each in places if isinstance(each, int)])
         by_append = False
         if since_ms is not None or until_ms is not None:
-            by_append = lookup_clock(cluster, topic) == "append"
-            if not by_append:
-                find_offsets(
-                    cluster, {chosen[0]: since_ms or until_ms or 0}
-                )  # raises CommandError for a topic without timestamps
-        span = Span(since_ms, until_ms, by_append, from_offset, follow)
-        reader = Reader(cluster, chosen, span)
-        damaged = reader.damaged
-        with progress(f"tail {topic}") as advance:
-            _print(reader, span, limit, write, advance)
-    return FAILED if damaged else OK
+            by_append = _is_by_append(cluster, chosen, since_ms or until_ms or 0)
+        span = Span(since_ms, until_ms, by_append, places, follow)
+        with progress(f"tail {' '.join(topics)}") as advance:
+            ends = None
+            if last is not None:
+                readers.append(_print_last(cluster, chosen, span, last, output, advance))
+                ends = readers[0].ends
+            if last is None or follow:
+                readers.append(Reader(cluster, list(ends or chosen), span, starts=ends))
+                # After the ends are known: records that are appended from here on are printed.
+                if follow and (until_ms is None or until_ms > at_ms):
+                    note(
+                        f"following {shown(' '.join(topics))} {_from_where(since_ms, last, places)}; Ctrl-C ends it"
+                    )
+                _print(readers[-1], span, output, advance)
+    output.end()
+    return FAILED if any(reader.damaged for reader in readers) else OK
+
+
+def _from_where(since_ms: int | None, last: int | None, places: "Places") -> str:
+    if since_ms is not None:
+        return f"from {times.show(since_ms)}"
+    if last is not None:
+        return f"from the last {counted(last, 'record')}"
+    return "from the given offset" if places else "from the end"
+
+
+def _places(texts: Sequence[str], partitions: Sequence[int]) -> "dict[Partition | int | None, int]":
+    """Return where to start, by partition: an offset, or a negative distance from the end; None is each partition."""
+    places: dict[Partition | int | None, int] = {}
+    for text in texts:
+        found = re.fullmatch(r"(?:([0-9]{1,10}):)?(-?[0-9]{1,19})", text)
+        if found is None:
+            raise CommandError(f"--offset {shown(text)}: write N, P:N or -N, such as 100, 0:100 or -5", USAGE)
+        number, offset = found[1], int(found[2])
+        if number is None and offset >= 0 and len(partitions) != 1:
+            raise CommandError(
+                f"--offset {text} needs exactly one --partition, or write it as P:{text}", USAGE
+            )
+        if number is not None and partitions:
+            raise CommandError(f"--offset {text} and --partition cannot be combined", USAGE)
+        places[None if number is None else int(number)] = offset
+    if None in places and len(places) > 1:
+        raise CommandError("--offset P:N cannot be combined with an --offset for all partitions", USAGE)
+    return places
+
+
+def _chosen(cluster: "Cluster", topics: Sequence[str], partitions: Sequence[int]) -> "list[Partition]":
+    """Return the partitions to read; CommandError if a topic or a partition does not exist."""
+    names = {topic for topic in topics if not is_pattern(topic)}
+    if len(names) < len(topics):
+        there = [topic.name for topic in cluster.topics() if not topic.is_internal]
+        matching = {name for name in there if any(is_match(name, topic) for topic in topics)}
+        if not names | matching:
+            raise CommandError(
+                f"no topic matches {shown(' '.join(topics))}; {called()} topics list shows all topics"
+            )
+        names |= matching
+    return [key for name in sorted(names) for key in partitions_of(cluster, name, partitions)]
+
+
+def _is_by_append(cluster: "Cluster", chosen: "Sequence[Partition]", at_ms: int) -> bool:
+    """Return whether times are append times; CommandError for topics that differ, or have no timestamps."""
+    firsts = {key.topic: key for key in reversed(chosen)}
+    clocks = {topic: lookup_clock(cluster, topic) for topic in firsts}
+    if len(set(clocks.values())) > 1:
+        shown_clocks = ", ".join(f"{topic} by {clock}" for topic, clock in sorted(clocks.items()))
+        raise CommandError(f"topics differ in lookup.clock ({shown_clocks}): read them one by one")
+    by_append = "append" in clocks.values()
+    if not by_append:
+        find_offsets(cluster, dict.fromkeys(firsts.values(), at_ms))
+    return by_append
+
+
+def _matcher(key: str | None, grep: str | None) -> "Callable[[Record], bool] | None":
+    """Return which records to print; None for all. CommandError for a bad expression."""
+    if key is None and grep is None:
+        return None
+    wanted = None if key is None else key.encode()
+    expression = None if grep is None else _expression(grep)
+
+    def matches(record: "Record") -> bool:
+        if wanted is not None and record.key != wanted:
+            return False
+        if expression is None:
+            return True
+        parts = [record.key, record.value]
+        for name, data in record.headers:
+            parts += [name.encode(), data]
+        return any(
+            part is not None and expression.search(part.decode("utf-8", "surrogateescape")) for part in parts
+        )
+
+    return matches
+
+
+def _expression(grep: str) -> re.Pattern[str]:
+    """Compile a regular expression for text with surrogates for bytes that are not UTF-8; CommandError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what may mean something else in a later Python
+            return re.compile(grep)
+    except (re.error, OverflowError) as error:
+        why = str(error)
+    except RecursionError:
+        why = "too deeply nested"
+    raise CommandError(f"--grep {shown(shortened(grep))}: {why}", USAGE)
 
 
 class Span(NamedTuple):
     """The records to read: from a time or an offset, up to a time, by one of the clocks.
 
-    By default they start at the start of the partition, or with `follow` at its end.
+    By default they start at the start of the partition, or with `follow` at its end. `places` has offsets to start at
+    by partition or its number, None for all, and negative ones count from the end.
     """
 
     since_ms: int | None = None
     until_ms: int | None = None
     by_append: bool = False
-    from_offset: int | None = None
+    places: "Places" = MappingProxyType({})
     follow: bool = False
+
+    @property
+    def has_all(self) -> bool:
+        """Whether every record that is read is in the span."""
+        return self.by_append or (not self.since_ms and self.until_ms is None)
 
     def has(self, timestamp: int) -> bool:
         """Return whether a record is in the span, by its timestamp."""
-        since_ms = self.since_ms or 0
         # A record without a timestamp (-1) is only in a span without bounds.
-        if self.by_append or (since_ms == 0 and self.until_ms is None):
-            return True
-        return since_ms <= timestamp and (self.until_ms is None or timestamp < self.until_ms)
+        return self.has_all or (
+            (self.since_ms or 0) <= timestamp and (self.until_ms is None or timestamp < self.until_ms)
+        )
 
 
-def _print(
-    reader: "Reader",
-    span: Span,
-    limit: int | None,
-    write: formats.Format,
-    advance: Any,
-) -> None:
-    out = sys.stdout.buffer
-    left = limit
+class _Output:
+    """Prints the records that match: all, or the first of them, or only their number."""
+
+    def __init__(
+        self,
+        write: formats.Format,
+        matches: "Callable[[Record], bool] | None" = None,
+        first: int | None = None,
+        counts: bool = False,
+    ) -> None:
+        self.is_done = False
+        self.count = 0
+        self.matches = matches
+        self._write = write
+        self._first = first
+        self._counts = counts
+
+    def chosen(self, span: Span, records: "list[Record]") -> "list[Record]":
+        """Return the records that are in a span and match."""
+        if not span.has_all:
+            records = [record for record in records if span.has(record.timestamp)]
+        return records if self.matches is None else list(filter(self.matches, records))
+
+    def take(self, records: "list[Record]") -> None:
+        """Print or count records."""
+        if self._first is not None:
+            records = records[: self._first - self.count]
+        self.count += len(records)
+        self.is_done = self.count == self._first
+        if not self._counts:
+            out = sys.stdout.buffer
+            out.write(b"".join(map(self._write, records)))
+            out.flush()
+
+    def end(self) -> None:
+        """Print the number of records, if nothing else is printed."""
+        if self._counts:
+            print(self.count)
+
+
+def _print(reader: "Reader", span: Span, output: _Output, advance: Callable[[int], object]) -> None:
     for records in reader.read():
-        records = [record for record in records if span.has(record.timestamp)]
-        if left is not None:
-            records = records[:left]
-            left -= len(records)
-        out.write(b"".join(map(write, records)))
-        out.flush()
-        advance(len(records))
-        if left == 0:
+        chosen = output.chosen(span, records)
+        output.take(chosen)
+        advance(len(chosen))
+        if output.is_done:
             return
+
+
+def _print_last(
+    cluster: "Cluster",
+    chosen: "Sequence[Partition]",
+    span: Span,
+    count: int,
+    output: _Output,
+    advance: Callable[[int], object],
+) -> "Reader":
+    """Print the last records of a span, and return the reader that found them.
+
+    Offsets may be missing, so reading of each partition begins further and further before the end until it has given
+    enough records. Those of another partition do not stand in for them: they may be older.
+    """
+    from tidelog.client.cluster import Partition
+
+    distances: dict[Partition | int | None, int] = dict.fromkeys(chosen, -count)
+    begins_at_start = not span.has_all or bool(span.places) or output.matches is not None
+    noted: set[Partition] = set()
+    while True:
+        places: Places = span.places if begins_at_start else distances
+        reader = Reader(cluster, chosen, span._replace(follow=False, places=places), noted=noted)
+        last: deque[Record] = deque(maxlen=count)
+        given: Counter[Partition] = Counter()
+        for records in reader.read():
+            given.update(Partition(record.topic, record.partition) for record in records)
+            last += output.chosen(span, records)
+        lacking = [key for key in reader.partial if given[key] < count]
+        if begins_at_start or not lacking:
+            break
+        for key in lacking:
+            distances[key] *= 8
+    output.take(list(last))
+    advance(len(last))
+    return reader
 
 
 class _Partition:
@@ -184,9 +389,18 @@ class Reader:
     """
 
     def __init__(
-        self, cluster: "Cluster", chosen: "Sequence[Partition]", span: Span, now: Callable[[], int] = now_ms
+        self,
+        cluster: "Cluster",
+        chosen: "Sequence[Partition]",
+        span: Span,
+        now: Callable[[], int] = now_ms,
+        starts: "Mapping[Partition, int] | None" = None,
+        noted: "set[Partition] | None" = None,
     ) -> None:
-        """Find where the span starts and ends in each partition."""
+        """Find where the span starts and ends in each partition; with `starts`, where it ends.
+
+        Partitions in `noted` were named on standard error before as not read to their end.
+        """
         self.damaged: list[Partition] = []
         self._cluster = cluster
         self._span = span
@@ -194,12 +408,17 @@ class Reader:
         self._now_ms = now
         self._refused: set[Partition] = set()
         self._noted: set[Partition] = set()
+        self._noted_damaged = set() if noted is None else noted
         ends, unread = self._ends(chosen)
         if unread:
             self.damaged += unread
-            note(f"not read: {unread_words(unread)}")
-        starts = self._starts(ends)
+            if not self._noted_damaged.issuperset(unread):
+                note(f"not read: {unread_words(unread)}")
+            self._noted_damaged.update(unread)
+        self.partial: list[Partition] = []  # the partitions that are not read from their start
+        starts = self._starts(ends) if starts is None else starts
         ends = self._before_until(ends)
+        self.ends = ends
         # In the order of the next request: those that gave records last come last.
         self._partitions = [_Partition(key, starts[key], ends[key]) for key in ends]
 
@@ -214,19 +433,25 @@ class Reader:
 
         if self._span.since_ms is not None:
             return self._at(self._span.since_ms, ends)
-        offset = self._span.from_offset
-        if offset is None and self._follow:
+        places = self._span.places
+        if not places and self._follow:
             return ends
         starts = find_all_offsets(self._cluster, dict.fromkeys(ends, EARLIEST))
-        if offset is None:
-            return {key: each.offset for key, each in starts.items()}
-        for key, start in starts.items():
-            if not start.offset <= offset <= ends[key]:
-                raise CommandError(
-                    f"--offset {offset}: partition {key.partition} of {key.topic} starts at {start.offset} and ends "
-                    f"before {ends[key]}"
-                )
-        return dict.fromkeys(ends, offset)
+        return {key: self._place(key, start.offset, ends[key]) for key, start in starts.items()}
+
+    def _place(self, key: "Partition", start: int, end: int) -> int:
+        """Return where to begin in a partition that starts and ends at these offsets."""
+        places = self._span.places
+        offset = places.get(key, places.get(key.partition, places.get(None, start)))
+        if offset < 0:
+            offset = max(start, end + offset)
+        if not start <= offset <= end:
+            raise CommandError(
+                f"--offset {offset}: partition {key.partition} of {key.topic} starts at {start} and ends before {end}"
+            )
+        if offset > start:
+            self.partial.append(key)
+        return offset
 
     def _at(self, at_ms: int, ends: "dict[Partition, int]") -> "dict[Partition, int]":
         """Return the first offset at or after a time, or the end if there is none yet."""
@@ -334,6 +559,9 @@ class Reader:
             return
         part.end = offset
         self.damaged.append(key)
+        if key in self._noted_damaged:
+            return
+        self._noted_damaged.add(key)
         note(
             f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and is not read further; the "
             f"broker's log and {called()} fsck show where the damage ends: continue there with --partition "
@@ -345,15 +573,13 @@ class Reader:
         records: list[Record] = []
         if any(not part.queue and part.is_behind for part in self._partitions):
             return records
-        heap = [
-            (part.queue[0].timestamp, part.key.partition, part) for part in self._partitions if part.queue
-        ]
+        heap = [(part.queue[0].timestamp, part.key, part) for part in self._partitions if part.queue]
         heapify(heap)
         while heap:
-            _, number, part = heap[0]
+            _, key, part = heap[0]
             records.append(part.queue.popleft())
             if part.queue:
-                heapreplace(heap, (part.queue[0].timestamp, number, part))
+                heapreplace(heap, (part.queue[0].timestamp, key, part))
                 continue
             heappop(heap)
             if part.is_behind:

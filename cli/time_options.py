@@ -19,11 +19,16 @@ def duration_ms(name: str, text: str) -> int:
     return _parsed(name, lambda: times.duration_ms(text))
 
 
-def now_ms() -> int:
-    """Return the time of day."""
+def clock() -> Callable[[], int]:
+    """Return a function that returns the time of day."""
     from tidelog.broker.clock import Clock
 
-    return Clock().now_ms()
+    return Clock().now_ms
+
+
+def now_ms() -> int:
+    """Return the time of day."""
+    return clock()()
 
 
 def _parsed(name: str, read: Callable[[], int]) -> int:

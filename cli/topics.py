@@ -41,14 +41,25 @@ def topics() -> None:
 @topic_argument
 @click.option("--partitions", type=Integer(1, INT_MAX), help="Default: the broker's num.partitions.")
 @topic_options_option
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
-def create(topic: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
+def create(
+    topic: str, partitions: int | None, options: Sequence[str], if_not_exists: bool, bootstrap: str
+) -> int:
     """Create a topic."""
     wanted = parse_options(options)
     with connected(bootstrap) as cluster:
         from tidelog.client.admin import BROKER_DEFAULT, create_topic
+        from tidelog.client.errors import BrokerError
+        from tidelog.protocol.error_codes import ErrorCode
 
-        count = create_topic(cluster, topic, BROKER_DEFAULT if partitions is None else partitions, wanted)
+        try:
+            count = create_topic(cluster, topic, BROKER_DEFAULT if partitions is None else partitions, wanted)
+        except BrokerError as error:
+            if not if_not_exists or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            print(f"topic {topic} exists")
+            return OK
     print(f"topic {topic} created, {counted(count, 'partition')}")
     return OK
 

@@ -150,7 +150,8 @@ class Producer:
         self._sent += 1
         number = self._sent
         size = _RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        size += sum(len(name) + len(data or b"") + 8 for name, data in headers)
+        for name, data in headers:
+            size += len(name) + len(data or b"") + 8
         if size > _RECORD_BYTES_MAX:
             raise Rejected(number, ErrorCode.MESSAGE_TOO_LARGE)
         to = Partition(topic, self._choose(topic, key) if partition is None else partition)
@@ -193,16 +194,21 @@ class Producer:
         while self._under_way:
             self.poll(1)
 
-    def settle(self, within_s: float) -> None:
-        """Wait like `flush`, but only for a time, and ignore errors. Unacknowledged records may be on disk."""
+    def settle(self, within_s: float) -> Rejected | None:
+        """Wait like `flush`, but only for a time; return the first record that is rejected, and ignore other errors.
+
+        Unacknowledged records may be on disk.
+        """
+        rejected: list[Rejected] = []
         deadline = time.monotonic() + within_s
         while self._under_way and time.monotonic() < deadline:
             try:
                 self.poll(min(1.0, max(0.0, deadline - time.monotonic())))
-            except Rejected:
-                continue
+            except Rejected as error:
+                rejected.append(error)
             except ClientError:
-                return
+                break
+        return min(rejected, key=lambda each: each.number, default=None)
 
     def _choose(self, topic: str, key: bytes | None) -> int:
         numbers = self.partitions(topic)

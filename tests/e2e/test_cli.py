@@ -4,13 +4,15 @@ import itertools
 import json
 import os
 import pty
+import re
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,44 @@ def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:
     gone = tidelog(shared_broker, "topics", "describe", topic)
     assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
     assert "does not exist" in gone.stderr
+
+
+def test_a_topic_that_exists_is_no_error_if_that_is_asked_for(shared_broker: Running, topic: str) -> None:
+    create = ("topics", "create", topic, "--config", "retention.ms=5000")
+    assert ok(tidelog(shared_broker, *create)) == f"topic {topic} created, 1 partition\n"
+    assert tidelog(shared_broker, *create).returncode == 1
+    assert ok(tidelog(shared_broker, *create, "--if-not-exists")) == f"topic {topic} exists\n"
+    assert tidelog(shared_broker, "topics", "create", "a/b", "--if-not-exists").returncode == 1
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
+    assert described["options"] == {"retention.ms": "5000"}
+
+
+def test_ping(new_broker: Callable[..., Broker]) -> None:
+    broker = new_broker()
+    assert re.fullmatch(rf"{broker.address} answers, [0-9.]+ ms\n", ok(tidelog(broker, "ping")))
+    broker.stop()
+    done = tidelog(broker, "ping")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+
+
+def test_ping_of_what_is_no_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            peer, _ = server.accept()
+            with peer, suppress(ConnectionError):
+                peer.sendall(b"SSH-2.0-OpenSSH\r\n")
+                while peer.recv(1000):
+                    pass
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        done = CliRunner().invoke(app, ["ping", "--bootstrap", address])
+        greeter.join()
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"tidelog: {address} is not a Kafka broker: ")
+    assert CliRunner().invoke(app, ["ping", "--bootstrap", "a:b:c"]).exit_code == 2
 
 
 def test_a_topic_option_that_is_wrong(shared_broker: Running, topic: str) -> None:
@@ -236,8 +276,8 @@ def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:
 def test_of_a_topic_without_times_all_but_those_is_told(shared_broker: Running, topic: str) -> None:
     ok(tidelog(shared_broker, "topics", "create", topic, "--option", "message.format.version=0"))
     assert tidelog(shared_broker, "produce", topic, text="a\nb\n").returncode == 0
-    assert ok(tidelog(shared_broker, "tail", topic, "-n", "1")) == "-\t0:0\tnull\ta\n"
-    (line,) = rows(tidelog(shared_broker, "tail", topic, "-n", "1", "--format", "json"))
+    assert ok(tidelog(shared_broker, "tail", topic, "--first", "1")) == "-\t0:0\t\\N\ta\n"
+    (line,) = rows(tidelog(shared_broker, "tail", topic, "--first", "1", "--format", "json"))
     assert (line["timestamp"], line["timestamp_type"]) == (-1, None)
     (part,) = rows(tidelog(shared_broker, "offsets", topic, "--json"))
     none = {"max_timestamp": None, "max_timestamp_offset": None}
@@ -293,7 +333,66 @@ def test_follow_until_ctrl_c(new_broker: Callable[..., Broker], topic: str) -> N
         assert following.line() == b"two\n"
     finally:
         status = following.end(signal.SIGINT)
-    assert status == (0, b"")
+    following_from = f"tidelog: following {topic} from ".encode()
+    assert (status[0], status[1].startswith(following_from), status[1].count(b"\n")) == (0, True, 1)
+
+
+def test_follow_the_last_records_and_what_comes_after(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "produce", topic, text="1\n2\n3\n"))
+    following = Following(shared_broker, topic, "-n", "1")
+    try:
+        assert following.line() == b"3\n"
+        ok(tidelog(shared_broker, "produce", topic, text="4\n"))
+        assert following.line() == b"4\n"
+    finally:
+        status, err = following.end(signal.SIGINT)
+    assert status == 0
+    assert err == f"tidelog: following {topic} from the last 1 record; Ctrl-C ends it\n".encode()
+
+
+def test_a_topic_is_copied_by_tail_and_produce(shared_broker: Running, topic: str, tmp_path: Path) -> None:
+    """Keys, values, headers, times and partitions are those of the source, tombstones and raw bytes included."""
+    target, input_file = f"{topic}-copy", tmp_path / "lines"
+    for name in (topic, target):
+        ok(tidelog(shared_broker, "topics", "create", name, "--partitions", "3"))
+    at = ("--timestamp", "2024-03-01T09:00Z")
+    ok(tidelog(shared_broker, "produce", topic, "-p", "2", "--header", "unit=m", *at, text="a\n\n"))
+    ok(tidelog(shared_broker, "produce", topic, "--key", "k", "--null-value", text="\n"))
+    input_file.write_bytes(b"tab\t\xff\xfe\nlast line without an end\t")
+    ok(tidelog(shared_broker, "produce", topic, str(input_file), "--key-separator", "\\t"))
+    lines = ok(tidelog(shared_broker, "tail", topic, "--json"))
+    done = tidelog(shared_broker, "produce", target, "--json", text=lines)
+    assert json.loads(ok(done)) == {"topic": target, "acknowledged": 5, "error": None}
+    copied = rows(tidelog(shared_broker, "tail", target, "--json"))
+    assert [{**row, "topic": topic} for row in copied] == [json.loads(line) for line in lines.splitlines()]
+    first = next(row for row in copied if row["partition"] == 2 and row["value"] == "a")
+    assert (first["timestamp"], first["headers"]) == (1709283600000, [{"name": "unit", "value": "m"}])
+
+    assert ok(tidelog(shared_broker, "tail", topic, target, "--count")) == "10\n"
+    assert ok(tidelog(shared_broker, "tail", f"{topic}*", "--count", "--key", "k")) == "2\n"
+    assert ok(tidelog(shared_broker, "tail", topic, "--count", "--grep", "^unit$|last")) == "3\n"
+    (later,) = [row["offset"] for row in copied if row["partition"] == 2][1:][:1]
+    counted = sum(row["partition"] == 2 and row["offset"] >= later for row in copied)
+    assert ok(tidelog(shared_broker, "tail", topic, "--offset", f"2:{later}", "--count")) == f"{counted}\n"
+    assert len(ok(tidelog(shared_broker, "tail", topic, "--offset", "-1")).splitlines()) == len(
+        {row["partition"] for row in copied}
+    )
+    (line,) = ok(tidelog(shared_broker, "tail", f"{topic}*", "--key", "k", "--first", "1")).splitlines()
+    assert line.split("\t")[1].startswith(f"{topic}:")
+    assert line.endswith("\tk\t\\N")
+
+
+def test_a_line_for_a_partition_that_is_not_there_is_refused(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic))
+    done = tidelog(shared_broker, "produce", topic, "--json", text='{"value": "a"}\n{"partition": 7}\n')
+    assert (done.returncode, json.loads(done.stdout)["acknowledged"]) == (1, 1)
+    assert (
+        f"line 2 was rejected, and no line was read after it: topic {topic} has no partition 7; "
+        in done.stderr
+    )
+    done = tidelog(shared_broker, "tail", f"{topic}-none*")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no topic matches" in done.stderr
 
 
 def test_a_reader_that_has_had_enough_is_no_error(shared_broker: Running, topic: str) -> None:

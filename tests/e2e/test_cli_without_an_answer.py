@@ -154,7 +154,7 @@ def test_tail_of_a_topic_that_is_deleted_says_so_and_does_not_bring_it_back(new_
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (
         1,
-        b"tidelog: topic t was deleted while it was read\n",
+        b"tidelog: following t from the end; Ctrl-C ends it\ntidelog: topic t was deleted while it was read\n",
     )
     listed = run_to_end("topics", "list", "--json", "--bootstrap", broker.address)
     assert (listed.returncode, listed.stdout) == (0, "")

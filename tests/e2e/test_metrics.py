@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,16 +12,10 @@ from kafka.admin import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 import tidelog
+from bench.kafka import free_port
 from tests.support.broker import Broker, run_to_end, wait_until
 
 pytestmark = pytest.mark.e2e
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def get(port: int, path: str) -> str:

@@ -51,6 +51,11 @@ def test_the_log_of_the_snippet_is_a_table(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:
         broker.start()
         keeps_its_promises(KAFKA.replace(ADDRESS, broker.address))
+        produce = [sys.executable, "-m", "tidelog", "produce", "tides", "--key-separator", ":"]
+        command = [*produce, "--bootstrap", broker.address]
+        subprocess.run(
+            command, input="harbour:3.2 m\n", text=True, check=True, capture_output=True, timeout=60
+        )
         keeps_its_promises(SPARK, tmp_path)
 
 

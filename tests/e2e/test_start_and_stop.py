@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
+from bench.kafka import free_port
 from tests.support.broker import COMMAND, Broker, environment, run_to_end, wait_until
 from tests.support.paths import ROOT
 from tests.support.raw_client import FETCH, RawClient
@@ -132,6 +134,12 @@ def test_once_ready_every_partition_can_be_written_and_read(new_broker: NEW_BROK
 
 def test_idle_memory_is_small(new_broker: NEW_BROKER) -> None:
     assert new_broker().rss_bytes <= 60_000_000
+
+
+def test_an_idle_broker_has_the_threads_that_it_names(new_broker: NEW_BROKER) -> None:
+    """Event loop, flusher, maintenance and cleaner. A lookup of the listener's address would add four."""
+    broker = new_broker()
+    assert len(os.listdir(f"/proc/{broker.pid}/task")) == 4
 
 
 def test_two_brokers_on_two_folders(new_broker: NEW_BROKER) -> None:
@@ -393,6 +401,42 @@ def test_orderly_stop_is_status_0_and_leaves_a_clean_folder(
         assert client.produce("t", one_batch(1)).base_offset == 3
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_service_manager_is_notified_once_requests_are_answered(
+    new_broker: NEW_BROKER, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(20)
+        address = str(tmp_path / "notify")
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        if is_there:
+            manager.bind(address)
+        broker = new_broker()
+        if is_there:
+            assert manager.recv(100) == b"READY=1"
+    with RawClient(broker) as client:
+        assert client.api_versions()
+    assert ("service manager not notified" in broker.printed) == (not is_there)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_the_unit_of_the_guide_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    unit = re.findall(r"```ini\n(.*?)```", guide, re.DOTALL)[0]
+    # systemd looks for the program and the user on this machine.
+    unit = unit.replace("/opt/tidelog/bin/tidelog", sys.executable).replace("User=tidelog", "User=root")
+    (tmp_path / "tidelog.service").write_text(unit)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "tidelog.service")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = [line for line in done.stderr.splitlines() if "tidelog.service" in line]
+    assert (done.returncode, said) == (0, [])
+
+
 def test_under_nohup_it_outlives_its_terminal(new_broker: NEW_BROKER) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does, and what it starts inherits
     try:
@@ -406,7 +450,13 @@ def test_under_nohup_it_outlives_its_terminal(new_broker: NEW_BROKER) -> None:
 
 
 def test_stop_answers_a_fetch_that_waits(new_broker: NEW_BROKER) -> None:
-    broker = new_broker()
+    port = free_port()
+    broker = new_broker({"http.port": str(port)})
+
+    def waits() -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            return b"tidelog_waiting_fetches 1" in answer.read()
+
     with RawClient(broker) as client:
         client.create("t")
         wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
@@ -414,6 +464,7 @@ def test_stop_answers_a_fetch_that_waits(new_broker: NEW_BROKER) -> None:
         client.send(
             FETCH, 12, FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics)
         )
+        wait_until(waits)
         began = time.monotonic()
         broker.stop(timeout_s=10)
         assert time.monotonic() - began < 5

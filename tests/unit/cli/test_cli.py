@@ -13,16 +13,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import tidelog
 from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
+from tidelog import native
 from tidelog.cli import connect, formats, output
 from tidelog.cli.arguments import parse_options
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
+from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
-from tidelog.cli.produce import split
 from tidelog.cli.text import shown
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
@@ -44,7 +45,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tail"], "Missing argument 'TOPIC'. Try: tidelog tail --help"),
+        (["tail"], "Missing argument 'TOPIC...'. Try: tidelog tail --help"),
         (["tial", "x"], "No such command 'tial'"),
         (["--nope"], "No such option '--nope'"),
         (
@@ -53,7 +54,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         ),
         (
             ["topics", "create", "x", "--option", "segment.bytes"],
-            "--option segment.bytes: write it as name=value",
+            "--config segment.bytes: write it as name=value",
         ),
         (
             ["topics", "alter", "x"],
@@ -113,9 +114,15 @@ def run(*arguments: str) -> tuple[int, str, str]:
         ),
         (["delete-records", "x", "--offset", "5"], "--offset N needs exactly one --partition"),
         (["delete-records", "x", "--before", "soon"], "--before: 'soon' is not a time"),
-        (["tail", "x", "--offset", "5"], "--offset N needs exactly one --partition, and no --since"),
-        (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset N needs exactly one --partition"),
-        (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and no --since"),
+        (["tail", "x", "--offset", "5"], "--offset 5 needs exactly one --partition, or write it as P:5"),
+        (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset 5 needs exactly one --partition"),
+        (["tail", "x", "--offset", "0:5", "-p", "0"], "--offset 0:5 and --partition cannot be combined"),
+        (["tail", "x", "--offset", "0:5", "--offset", "-5"], "cannot be combined with an --offset for all"),
+        (["tail", "x", "--offset", "last"], "--offset last: write N, P:N or -N, such as 100, 0:100 or -5"),
+        (["tail", "x", "--offset", "0:5", "--since", "now"], "--offset and --since cannot be combined"),
+        (["tail", "x", "--first", "1", "-n", "1"], "--first and --last cannot be combined"),
+        (["tail", "x", "--count", "-f"], "--count with --follow needs --until"),
+        (["tail", "x", "--grep", "("], "--grep (: missing ), unterminated subpattern"),
         (["tail", "x", "--since", "soon"], "--since: 'soon' is not a time; write 09:00"),
         (["tail", "x", "--until", "2 ago"], "--until: '2 ago' is not a time"),
         (["tail", "x", "--format", "xml"], "--format xml: must be text, json or a template"),
@@ -134,6 +141,14 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is not a host name"),
         (["topics", "create", "x", "--partitions", "2147483648"], "is not in the range 1<=x<=2147483647"),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
+        (
+            ["produce", "x", "--key-separator", ":", "--key", "a"],
+            "--key-separator and --key cannot be combined",
+        ),
+        (["produce", "x", "--null-value", "--json"], "--null-value and --json cannot be combined"),
+        (["produce", "x", "--header", "a"], "'a' is not NAME=VALUE"),
+        (["produce", "x", "--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
+        (["produce", "x", "/no/such/file"], "File '/no/such/file' does not exist"),
         (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: a group must"),
         (["tail", "x", "--format", "{offset:zz}"], "Unknown format code 'z'"),
         (["tail", "x", "--format", "{key!x}"], "--format '{key!x}': "),
@@ -143,7 +158,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--format", "{offset:{key}}"], "'{key}' of a field cannot hold"),
         (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
         (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
-        (["tail", "x", "--limit", "2x"], "'2x' is not a valid integer. Try"),
+        (["tail", "x", "--first", "2x"], "'2x' is not a valid integer. Try"),
         (["tail", "x", "--limit", "\u0662"], "'\u0662' is not a valid integer. Try"),
         (["tail", "x", "--limit", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
         (["groups", "reset", "g", "--shift-by", "\u0662"], "'\u0662' is not a valid integer. Try"),
@@ -201,7 +216,7 @@ def test_a_slip_in_a_verb_is_told_in_whole_sentences() -> None:
 def test_several_suggestions_are_a_sentence_of_their_own() -> None:
     code, out, err = run("tail", "x", "--fo")
     assert (code, out) == (USAGE, "")
-    said = "No such option '--fo'. Did you mean one of: '--follow', '--format'?"
+    said = "No such option '--fo'. Did you mean one of: '--follow', '--format', '--json'?"
     assert err == f"tidelog: {said} Try: tidelog tail --help\n"
 
 
@@ -377,10 +392,11 @@ def test_without_a_verb_it_shows_the_help() -> None:
 
 
 def loaded(code: str) -> set[str]:
-    """Return the names of the modules that a piece of code imports."""
+    """Return the names of the modules that a piece of code imports; those that find compiled ones do not count."""
     end = "import sys; print(*sys.modules, file=sys.stderr)"
     script = f"try:\n  {code}\nexcept SystemExit: pass\n{end}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    env = {**os.environ, "TIDELOG_COMPILED": "0"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return set(done.stderr.split())
 
 
@@ -394,21 +410,32 @@ def loaded(code: str) -> set[str]:
 def test_serve_and_version_load_no_client(code: str) -> None:
     modules = loaded(code)
     assert not {"construct", "tidelog.client", "rich"} & modules
+    # What the package `crc32c` imports beside its compiled module: a seventh of a start.
+    assert not {"crc32c", "importlib.metadata", "email", "argparse"} & modules
+    # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock.
+    assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
+
+
+def test_a_start_does_not_look_for_garbage_among_what_it_imports() -> None:
+    code = """
+import atexit, gc, sys
+looked_at = []
+gc.callbacks.append(lambda phase, _: phase == "start" and looked_at.append(len(gc.get_objects())))
+atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count(), max(looked_at, default=0)))
+sys.argv = ["tidelog", "serve", "--help"]
+from tidelog.cli.entry import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    is_enabled, frozen, most = done.stdout.splitlines()[-1].split()
+    assert is_enabled == "True"
+    assert int(frozen) > 20_000
+    assert int(most) < 5_000
 
 
 def test_errors_are_one_line_whatever_they_hold() -> None:
     error = CommandError("one\n  two")
     assert (error.format_message(), error.exit_code) == ("one\\n  two", FAILED)
-
-
-def test_split_lines() -> None:
-    assert split(b"a b\r\n", None) == (None, b"a b")
-    assert split(b"\n", None) == (None, b"")
-    assert split(b"k:v:w\n", b":") == (b"k", b"v:w")
-    assert split(b"k=>v", b"=>") == (b"k", b"v")
-    assert split(b":\n", b":") == (b"", b"")
-    with pytest.raises(ValueError, match="it has no ':' between key and value"):
-        split(b"kv\n", b":")
 
 
 def test_topic_options() -> None:
@@ -452,9 +479,9 @@ def test_plain_bytes_hold_no_control_characters() -> None:
 def test_format_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.config.times.show", lambda ms: f"<{ms}>")
     line = formats.choose("text")(RECORD)
-    assert line == b"<1709283600250>\t1:15\tharbour\t3.2 m\tunit=m none=null\n"
+    assert line == b"<1709283600250>\t1:15\tharbour\t3.2 m\tunit=m none=\\N\n"
     bare = RECORD._replace(key=None, value=b"a\nb", headers=[])
-    assert formats.choose("text")(bare) == b"<1709283600250>\t1:15\tnull\ta\\nb\n"
+    assert formats.choose("text")(bare) == b"<1709283600250>\t1:15\t\\N\ta\\nb\n"
 
 
 def test_format_json() -> None:
@@ -496,3 +523,12 @@ def test_choose_partitions() -> None:
         connect.choose(described(0, 1, 2), [3])
     with pytest.raises(CommandError, match="topic t does not exist"):
         connect.choose(described())
+
+
+def test_version_says_what_is_compiled() -> None:
+    status, said, _ = run("version")
+    assert (status, said) == (OK, f"tidelog {tidelog.__version__}\n")
+    status, said, _ = run("version", "--verbose")
+    words = dict(line.split(": ", 1) for line in said.splitlines()[2:])
+    assert (status, words["requests"]) == (OK, native.state())
+    assert words["loops over bytes"] in ("compiled", "interpreted")

@@ -2,9 +2,11 @@
 
 import io
 import os
+import resource
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 from tidelog.cli import produce
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
+from tidelog.cli.lines import Outgoing, text_reader
 from tidelog.client import producer as producing
 from tidelog.client.errors import ConnectionLost
 from tidelog.client.producer import Producer, Rejected, murmur2
@@ -33,6 +36,7 @@ from tidelog.protocol.records.build import read_records
 # What becomes of a batch: an error code, an answer that never comes, or a connection that is lost.
 Outcome = int | PartitionProduceResponse | None | ConnectionLost
 GIVE_UP_S = 0.05
+TEXT = text_reader(Outgoing(), None, empty_is_null=False)
 
 
 class Sent:
@@ -82,7 +86,7 @@ def sending(
 
 
 def lines_sent(to: Producer, *lines: bytes) -> CommandError | None:
-    return produce.send_lines(to, "t", lines, None)
+    return produce.send_lines(to, "t", lines, TEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +224,7 @@ def test_a_line_without_an_answer_ends_it() -> None:
             to.flush()
             yield b"b"
 
-        error = produce.send_lines(to, "t", lines(), None)
+        error = produce.send_lines(to, "t", lines(), TEXT)
         assert error is not None
         assert error.exit_code == UNREACHABLE
         assert "line 2 is the first that may not be on disk" in str(error)
@@ -255,7 +259,7 @@ def test_what_the_broker_said_of_the_topic_is_told(
     found = MetadataResponseTopic(error_code=code, name=topic, partitions=[])
     with FakeCluster() as cluster:
         cluster.connection.answers[METADATA.key] = lambda _: MetadataResponse(brokers=[], topics=[found])
-        error = produce.send_lines(Producer(cluster, 20, lambda _: None), topic, [b"a"], None)
+        error = produce.send_lines(Producer(cluster, 20, lambda _: None), topic, [b"a"], TEXT)
     assert error is not None
     assert str(error).startswith(words)
     assert str(error).endswith("; no more lines were read")
@@ -264,7 +268,9 @@ def test_what_the_broker_said_of_the_topic_is_told(
 
 def test_what_is_read_with_a_line_that_has_no_separator_is_still_sent() -> None:
     with sending() as (to, _, acknowledged):
-        error = produce.send_lines(to, "t", [b"a:b", b"c"], b":")
+        error = produce.send_lines(
+            to, "t", [b"a:b", b"c"], text_reader(Outgoing(), b":", empty_is_null=False)
+        )
         assert error is not None
         assert (error.exit_code, acknowledged) == (FAILED, [1])
         assert str(error).startswith("line 2 was rejected")
@@ -278,7 +284,7 @@ def test_ctrl_c_counts_what_is_acknowledged_soon_after_it() -> None:
     outcomes: Sequence[tuple[tuple[Outcome, ...], list[int]]] = [((), [1, 2]), ((None,), [])]
     for given, expected in outcomes:
         with sending(*given) as (to, _, acknowledged):
-            error = produce.send_lines(to, "t", interrupted(b"a", b"b"), None)
+            error = produce.send_lines(to, "t", interrupted(b"a", b"b"), TEXT)
             assert error is not None
             assert (error.exit_code, acknowledged) == (INTERRUPTED, expected)
 
@@ -306,3 +312,58 @@ def test_a_long_line_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> No
         stream.write(b"x" * 100 + b"\n" + b"y" * 10)
         stream.seek(0)
         assert list(produce.lines(stream, lambda: None)) == [b"x" * 100, b"y" * 10]  # type: ignore[arg-type]
+
+
+def test_a_line_without_end_is_cut_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "LINE_BYTES_MAX", 1 << 20)
+    with open("/dev/zero", "rb") as stream, sending() as (to, sent, _):
+        (line,) = produce.lines(stream, lambda: None)
+        error = lines_sent(to, line)
+        assert len(line) <= (1 << 20) + produce.READ_BYTES
+        assert str(error).startswith("line 1 was rejected")
+        assert str(error).endswith("it has more than 1,048,576 bytes")
+        assert sent.batches == []
+
+
+def test_a_rejected_line_is_named_by_its_file(tmp_path: Path) -> None:
+    files = [tmp_path / "first", tmp_path / "empty", tmp_path / "second"]
+    for file, text in zip(files, ("a:b\nc:d", "", "e:f\ng"), strict=True):
+        file.write_text(text)
+    given = produce.Lines([str(file) for file in files], lambda: None)
+    with sending() as (to, _, acknowledged):
+        error = produce.send_lines(to, "t", given, text_reader(Outgoing(), b":", False), given.place)
+        assert str(error).startswith(f"line 2 of {files[2]} was rejected, ")
+        assert acknowledged == [1, 2, 3]
+
+
+def test_more_files_than_may_be_open(tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(200)]
+    for file in files:
+        file.write_text("a\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 100, hard))
+    try:
+        assert len(list(produce.Lines([str(file) for file in files], lambda: None))) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_read_is_named_after_what_came_before_it_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("a\n")
+    # A read at the start of a process's memory fails.
+    given = produce.Lines([str(file), "/proc/self/mem"], lambda: None)
+    with sending() as (to, _, acknowledged):
+        error = produce.send_lines(to, "t", given, TEXT, given.place)
+        assert error is not None
+        assert str(error) == "/proc/self/mem: Input/output error; no more lines were read"
+        assert (error.exit_code, acknowledged) == (FAILED, [1])
+
+
+def test_the_first_rejected_line_is_named_though_the_broker_refuses_it_last() -> None:
+    refused = PartitionProduceResponse(index=0, error_code=10, base_offset=-1, error_message="too large")
+    with sending(refused) as (to, _, acknowledged):
+        error = produce.send_lines(to, "t", [b"a:b", b"c"], text_reader(Outgoing(), b":", False))
+        assert str(error).startswith("line 1 was rejected, ")
+        assert str(error).endswith("too large")
+        assert acknowledged == []

@@ -2,19 +2,22 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.fake_cluster import CORRUPT, Entry, FakeCluster
 from tidelog.cli import tail
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, UNREACHABLE
+from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
+from tidelog.cli.formats import choose
 from tidelog.client.cluster import Partition
 from tidelog.client.fetching import Record
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH
+from tidelog.protocol.messages.list_offsets import LIST_OFFSETS
 
 T0, T1 = Partition("t", 0), Partition("t", 1)
 
@@ -166,7 +169,8 @@ def test_a_range_of_times_is_exact_out_of_order(
     out: Any = Output()
     monkeypatch.setattr(tail.sys, "stdout", out)
     with opened(OUT_OF_ORDER, at_once=2) as cluster:
-        tail._print(reader(cluster, since), tail.Span(since, until), limit, value_of, lambda count: None)
+        output = tail._Output(value_of, first=limit)
+        tail._print(reader(cluster, since), tail.Span(since, until), output, lambda count: None)
     assert out.buffer.getvalue().decode().strip() == expected
 
 
@@ -204,7 +208,7 @@ def test_V10_reading_goes_on_beside_damage_and_after_it(capsys: pytest.CaptureFi
         assert error.endswith("continue there with --partition 0 --offset N\n")
     with opened(six) as alone:
         alone.errors[T0, 2] = CORRUPT
-        assert offsets_in(alone, tail.Span(from_offset=4)) == [4, 5]
+        assert offsets_in(alone, tail.Span(places={0: 4})) == [4, 5]
         assert capsys.readouterr().err == ""
 
 
@@ -238,8 +242,8 @@ def test_a_partition_that_the_broker_cannot_read_is_named_once_and_as_the_reason
 def test_an_offset_that_a_partition_does_not_have_is_refused() -> None:
     with opened([(0, 10), (1, 20)]) as cluster:
         with pytest.raises(CommandError, match=r"--offset 3: partition 0 of t starts at 0 and ends before 2"):
-            offsets_in(cluster, tail.Span(from_offset=3))
-        assert offsets_in(cluster, tail.Span(from_offset=2)) == []
+            offsets_in(cluster, tail.Span(places={0: 3}))
+        assert offsets_in(cluster, tail.Span(places={0: 2})) == []
 
 
 def test_an_offset_that_was_deleted_while_it_was_waited_for_is_where_the_log_begins() -> None:
@@ -249,3 +253,112 @@ def test_an_offset_that_was_deleted_while_it_was_waited_for_is_where_the_log_beg
         cluster.logs[T0] = cluster.logs[T0][2:]
         cluster.errors[T0, 1] = ErrorCode.OFFSET_OUT_OF_RANGE
         assert [r.offset for some in records for r in some] == [5]
+
+
+def lasts(
+    cluster: FakeCluster, count: int, span: tail.Span | None = None
+) -> tuple[list[tuple[int, int]], int]:
+    """Return (partition, offset) of the last records, and how many fetches that took."""
+    found: list[Record] = []
+
+    class Kept(tail._Output):
+        def take(self, records: list[Record]) -> None:
+            found.extend(records)
+
+    tail._print_last(
+        cluster, list(cluster.logs), span or tail.Span(), count, Kept(value_of), lambda count: None
+    )
+    return [(record.partition, record.offset) for record in found], len(cluster.asked(FETCH.key))
+
+
+def test_the_last_records_are_found_from_the_end_by_time_across_partitions() -> None:
+    with opened([(n, 2 * n) for n in range(900)], [(n, 2 * n + 1) for n in range(900)]) as cluster:
+        found, fetches = lasts(cluster, 3)
+        assert found == [(1, 898), (0, 899), (1, 899)]
+        assert fetches == 1
+        assert lasts(cluster, 3000)[0][:3] == [(0, 0), (1, 0), (0, 1)]
+
+
+def test_the_last_records_are_found_though_offsets_before_the_end_are_missing() -> None:
+    with opened([(0, 10), (1, 11), (2, 12), (500, 13)]) as cluster:
+        cluster.ends[T0] = 800
+        assert lasts(cluster, 3)[0] == [(0, 1), (0, 2), (0, 500)]
+        assert lasts(cluster, 5)[0] == [(0, 0), (0, 1), (0, 2), (0, 500)]
+
+
+def test_the_last_records_of_a_range_of_times_are_of_that_range() -> None:
+    with opened(OUT_OF_ORDER, at_once=2) as cluster:
+        assert lasts(cluster, 2, tail.Span(None, 30))[0] == [(0, 3), (0, 4)]
+        assert lasts(cluster, 2, tail.Span(20, 30))[0] == [(0, 1), (0, 4)]
+        assert lasts(cluster, 1, tail.Span(places={None: -3}))[0] == [(0, 5)]
+
+
+def test_partitions_of_several_topics_are_merged_also_if_their_times_are_equal() -> None:
+    with opened([(0, 10), (1, 20)]) as cluster:
+        other = Partition("s", 0)
+        cluster.logs[other], cluster.ends[other] = [(0, 10, 0), (1, 15, 0)], 2
+        assert [(r.topic, r.offset) for some in reader(cluster).read() for r in some] == [
+            ("s", 0), ("t", 0), ("s", 1), ("t", 1)
+        ]  # fmt: skip
+
+
+def test_the_last_records_of_a_sparse_partition_are_not_replaced_by_older_ones_of_another() -> None:
+    with opened([(0, 1000), (1, 1001), (900, 1002)], [(n, n) for n in range(900)]) as cluster:
+        assert lasts(cluster, 3)[0] == [(0, 0), (0, 1), (0, 900)]
+
+
+def test_damage_is_named_once_though_the_last_records_are_looked_for_several_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with opened([(n, n) for n in range(41)]) as cluster:
+        cluster.errors[T0, 39] = CORRUPT
+        assert lasts(cluster, 4)[0] == [(0, 35), (0, 36), (0, 37), (0, 38)]
+    assert capsys.readouterr().err.count("is damaged at offset 39") == 1
+
+
+@pytest.mark.parametrize(
+    ("grep", "value", "found"),
+    [
+        ("[\u00e4\u00f6]", "\u00e4".encode(), True),
+        ("[\u00e4\u00f6]", "\u00fc".encode(), False),
+        ("^.$", "\u00fc".encode(), True),
+        ("(?i)\u00c4", "\u00e4".encode(), True),
+        ("b$", b"\xffb", True),
+        ("\udcff", b"\xff", True),  # as Python reads the byte FF of the command line
+        ("[[a]", b"a", True),  # Python warns of it
+    ],
+)
+def test_grep_compares_characters_and_finds_bytes_that_are_no_text(
+    grep: str, value: bytes, found: bool
+) -> None:
+    matches = tail._matcher(None, grep)
+    assert matches is not None
+    assert matches(Record("t", 0, 0, 0, 0, None, value, [])) is found
+    assert matches(Record("t", 0, 0, 0, 0, None, None, [("h", value)])) is found
+
+
+@pytest.mark.parametrize("grep", ["(", "a{99999999999999999999}", "(" * 3000 + ")" * 3000])
+def test_an_expression_that_cannot_be_used_is_one_line(grep: str) -> None:
+    with pytest.raises(CommandError, match="--grep ") as caught:
+        tail._matcher(None, grep)
+    assert caught.value.exit_code == USAGE
+    assert len(str(caught.value)) < 200
+
+
+def test_a_header_without_a_value_is_shown_as_null_and_not_as_the_text_null() -> None:
+    shown = choose("text")(Record("t", 0, 0, 0, 0, None, None, [("a", None), ("b", b"null")]))
+    assert shown.endswith(b"\t\\N\t\\N\ta=\\N b=null\n")
+
+
+def test_follow_says_from_where_once_the_ends_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened([(0, 10)]) as cluster:
+        asked: list[int] = []
+
+        def note(_: str) -> None:
+            asked.append(len(cluster.asked(LIST_OFFSETS.key)))
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(tail, "connected", lambda _: nullcontext(cluster))
+        monkeypatch.setattr(tail, "note", note)
+        CliRunner().invoke(tail.tail, ["t", "--follow"])
+    assert asked == [1]
