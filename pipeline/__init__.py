@@ -1,4 +1,4 @@
-"""The data pipeline on Spark, over the log's own files or a broker."""
+"""The data pipeline over the log's own files or a broker: a source and a sink of Spark, and jobs."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def demand_spark() -> None:
     if version is None or tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         why = "PySpark is not installed" if version is None else f"PySpark {version} is too old"
-        raise PipelineError(f"{why}: the pipeline needs {oldest} or newer; pip install 'pyspark>={oldest}'")
+        raise PipelineError(f"{why}: this needs {oldest} or newer; pip install 'pyspark>={oldest}'")
 
 
 def _spark_version() -> str | None:

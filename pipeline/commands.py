@@ -27,7 +27,7 @@ from tidelog.pipeline.jobs.parts.flags import (
 )
 
 app = click.Group(
-    help="Jobs over the log, on Spark: from the files of a broker's data folder, or from a broker.",
+    help="Jobs over the log: from the files of a broker's data folder, or from a broker.",
     epilog="Exit codes: 0 done, 1 failed or incomplete, 2 wrong usage, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

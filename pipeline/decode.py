@@ -14,13 +14,14 @@ import pyarrow as pa
 from tidelog.pipeline.tables import IS_BOUND, READABLE, RECORDS
 from tidelog.protocol.records import compression, kernel, legacy, message_set
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
-from tidelog.protocol.records.build import read_headers
 from tidelog.protocol.records.columns import Columns
 
 # Rows of an Arrow batch: the size that Spark takes fastest.
 ROWS: Final = 64 << 10
 # Bytes of batches that are held before rows are made; a larger batch is held alone.
 HELD_BYTES: Final = 64 << 20
+# From this size on, to copy a buffer costs more than another Arrow batch does.
+COPIED_BYTES: Final = 1 << 20
 # The largest decompressed batch: positions have 32 bits.
 BATCH_BYTES_MAX: Final = 1 << 30
 _US: Final = 1000
@@ -72,11 +73,15 @@ class Decoder:
     @property
     def is_full(self) -> bool:
         """Whether the caller must take the rows before it adds more."""
-        return self._count >= ROWS or self._bytes >= HELD_BYTES
+        # At `ROWS` a few rows of a buffer would often be left, and would be joined with all of the next one.
+        return self._count >= 2 * ROWS or self._bytes >= HELD_BYTES
 
     def should_take_before(self, data: Buffer) -> bool:
         """Return whether to take the rows before rows of another buffer are added: joining buffers costs a copy."""
-        return self._count >= ROWS // 4 and self._pending[-1].data is not data
+        if self._bytes < COPIED_BYTES:
+            return False
+        first, last = self._pending[0].data, self._pending[-1].data
+        return first is last and last is not data
 
     def add(
         self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool = False
@@ -242,17 +247,27 @@ def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:
 
 
 def _headers(data: Buffer, positions: Numbers, counts: Numbers) -> pa.Array:
+    """Return a column of the headers of records; positions are those of their counts."""
     kind = RECORDS.field("headers").type
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
-    keys: list[str] = []
-    values: list[bytes | None] = []
-    some = np.flatnonzero(counts)  # without headers there may be no position: older formats have none
-    for position, count in zip(positions[some].tolist(), counts[some].tolist(), strict=True):
-        for key, value in read_headers(data, position, count):
-            keys.append(key)
-            values.append(value)
+    found = bytearray(4 * 8 * int(edges[-1]))
+    # Rows that a window has cut out need not lie one after another.
+    starts, numbers = np.ascontiguousarray(positions), np.ascontiguousarray(counts)
+    kernel.find_headers(data, starts.data, numbers.data, found)
+    names, name_lengths, values, value_lengths = np.frombuffer(found, np.int64).reshape(4, edges[-1])
     items = pa.StructArray.from_arrays(
-        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(kind.value_type)
+        [_text(_gathered(data, names, name_lengths)), _gathered(data, values, value_lengths)],
+        fields=list(kind.value_type),
     )
     return pa.ListArray.from_arrays(edges, items, type=kind)
+
+
+def _text(octets: pa.BinaryArray) -> pa.StringArray:
+    """Return bytes as strings; bytes that are not UTF-8 become U+FFFD."""
+    strings = octets.view(pa.string())
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([each.decode("utf-8", "replace") for each in octets.to_pylist()], pa.string())
+    return strings

@@ -16,7 +16,7 @@ from tidelog.pipeline import options, tables
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.stream import StreamReader
-from tidelog.pipeline.tasks import KINDS, Task, packed
+from tidelog.pipeline.tasks import Task, plan
 from tidelog.pipeline.writing import write_options
 from tidelog.pipeline.writing.sink import StreamWriter, Writer
 
@@ -63,16 +63,12 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
-        pieces = KINDS[self._options.kind].plan(self._options, now_ms())
-        if self._options.max_records is not None:
-            return [Task(tuple(pieces))]  # Only a single task can count all rows.
-        return [*packed(pieces, self._options.task_bytes)] or [Task(())]
+        return [InputPartition(task) for task in plan(self._options) or [Task(())]]
 
-    def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        assert isinstance(task, Task)
         left = self._options.max_records
-        with closing(task.rows(self._names, self._options)) as found:
+        with closing(partition.value.rows(self._names, self._options)) as found:
             for rows in found:
                 if left is None:
                     yield rows

@@ -29,7 +29,7 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import RECORDS_TABLE, Options
 from tidelog.pipeline.ranges import TopicOffsets
-from tidelog.pipeline.tasks import KINDS, Task, packed
+from tidelog.pipeline.tasks import KINDS, packed
 
 Offsets = dict[int, int]
 
@@ -112,12 +112,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except BaseException:
             self._kind.release(pieces)
             raise
-        return packed(pieces, chosen.task_bytes)
+        return [InputPartition(task) for task in packed(pieces, chosen.task_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        assert isinstance(partition, Task)
-        yield from partition.rows(self._names, self._options)
+        yield from partition.value.rows(self._names, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the consumer group of option `group`. Everything before `end` has been written."""

@@ -1,12 +1,14 @@
 """The schemas of the source's tables, for Arrow and for Spark."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from tidelog.config.nearest import nearest
 from tidelog.pipeline.errors import WrongOption
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -102,7 +104,7 @@ _NAMES: Final = {
 }
 
 
-def checked(schema: StructType, table: pa.Schema) -> tuple[str, ...]:
+def checked(schema: "StructType", table: pa.Schema) -> tuple[str, ...]:
     """Return the names of the requested columns, in order; WrongOption if the table has no such column."""
     names = schema.fieldNames()
     for field in schema.fields:

@@ -1,15 +1,16 @@
-"""The tasks of Spark, and the two kinds of source: files and a broker. Tasks keep the order of the planned pieces."""
+"""The tasks of a read, and the two kinds of source: files and a broker. Tasks keep the order of the planned pieces."""
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 
 # Each module has `plan(options, now_ms)` and `between(options, ranges, now_ms)`, which return pieces,
@@ -22,11 +23,16 @@ KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from
 _LEAST_BYTES: Final = 4 << 20
 
 
-class Task(InputPartition):
+class Task:
     """Pieces that one task reads, one after another."""
 
     def __init__(self, pieces: tuple[Any, ...]) -> None:
         self.pieces = pieces
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it reads."""
+        return sum(piece.size_bytes for piece in self.pieces)
 
     def rows(self, names: Sequence[str], chosen: Options) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of its pieces, and release all pieces, even if it is closed early."""
@@ -36,6 +42,24 @@ class Task(InputPartition):
                 yield from kind.rows(piece, names, chosen)
         finally:
             kind.release(self.pieces)
+
+
+@contextmanager
+def planned(chosen: Options) -> Iterator[list[Task]]:
+    """Plan a read, and yield its tasks; in the end, release what was not read."""
+    tasks = plan(chosen)
+    try:
+        yield tasks
+    finally:
+        KINDS[chosen.kind].release([piece for task in tasks for piece in task.pieces])
+
+
+def plan(chosen: Options) -> list[Task]:
+    """Return the tasks of a read. Retention cannot delete their files until they are read."""
+    pieces = KINDS[chosen.kind].plan(chosen, now_ms())
+    if chosen.max_records is not None:
+        return [Task(tuple(pieces))]  # Only a single task can count all rows.
+    return packed(pieces, chosen.task_bytes)
 
 
 def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:

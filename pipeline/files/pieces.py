@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
 from tidelog.config import times
 from tidelog.config.topic_options import TopicConfig
@@ -22,6 +21,7 @@ from tidelog.pipeline.files import remote
 from tidelog.pipeline.quarantine import Bad, Damaged, held
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage import append_index, files, pins, read_only, verification
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of

@@ -19,11 +19,11 @@ from tidelog.pipeline.files.pieces import Piece, append_times
 from tidelog.pipeline.files.undated import undated
 from tidelog.storage import append_index
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
-from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.errors import CorruptLog, Mismatch, OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, time_range
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
-from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
 
 T = TypeVar("T")

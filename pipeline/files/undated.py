@@ -11,8 +11,8 @@ import numpy as np
 
 from tidelog.pipeline.files.pieces import Undated, append_times
 from tidelog.storage import append_index
+from tidelog.storage.errors import Mismatch
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Mismatch
 
 _FIRST_MS: Final = 0  # the earliest possible append time
 

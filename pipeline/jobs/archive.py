@@ -141,12 +141,13 @@ def _ship_in_waves(
 ) -> None:
     if not new:
         return
-    context, ship = flags.session().sparkContext, partial(_shipped, target, chosen.bad, chosen.quarantine)
+    engine = flags.engine_for(sum(each.piece.size_bytes for each in new))
+    ship = partial(_shipped, target, chosen.bad, chosen.quarantine)
     current = {one.manifest.partition: one.manifest for one in found}
-    wave, begun = _SEGMENTS_PER_CORE * context.defaultParallelism, monotonic()
+    wave, begun = _SEGMENTS_PER_CORE * engine.cores, monotonic()
     for first in range(0, len(new), wave):
         some = new[first : first + wave]
-        done = context.parallelize(some, len(some)).map(ship).collect()
+        done = engine.each(ship, some)
         for partition in sorted({each.piece.partition for each in some}):
             more = [
                 described
@@ -160,7 +161,7 @@ def _ship_in_waves(
 
 
 def _shipped(target: Place, how: str, kept: str, new: New) -> dict[str, Any]:
-    """Copy a segment, in a worker; return its entry for the manifest."""
+    """Copy a segment, where the engine runs it; return its entry for the manifest."""
     try:
         return archives.ship(new.piece, new.described, target, how, kept)
     finally:

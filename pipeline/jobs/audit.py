@@ -6,8 +6,12 @@ missing nor extra; records that retention deletes from it later are extra.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from tidelog.config import times
 from tidelog.pipeline.jobs.parts import output, report, tiers
@@ -17,16 +21,22 @@ from tidelog.pipeline.jobs.parts.flags import JobFlags, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.tiers import Tier
 from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import Options
 from tidelog.pipeline.ranges import TopicOffsets
+from tidelog.pipeline.tasks import KINDS, Task, planned
+from tidelog.pipeline.transforms import counting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS: Final = ("partition", "window", "n")
 COMPARED: Final = ("tier", "missing", "duplicate", "extra", "p50_ms", "p99_ms")
-READ: Final = "partition int, create_time timestamp"
-READ_TO_COMPARE: Final = f"{READ}, offset bigint, append_time timestamp, timestamp_type string"
-BYTES: Final = ", key binary, value binary"
+READ: Final = ("partition", "create_time")
+BYTES: Final = ("key", "value")
+READ_TO_COMPARE: Final = (
+    "partition int, create_time timestamp, offset bigint, append_time timestamp, timestamp_type string"
+)
+BYTES_TO_COMPARE: Final = ", key binary, value binary"
 
 
 def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
@@ -35,6 +45,8 @@ def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, ht
     report.demand_place(html)
     chosen = flags.chosen()
     others = tiers.named(flags, against)
+    if others:
+        flags.demand_not_local("--against")
     found = [(tier, tier.scan()) for tier in (tiers.source(flags), *others)]
     if flags.dry_run:
         output.print_scans([(tier.name, scan) for tier, scan in found], as_json=flags.as_json)
@@ -44,14 +56,12 @@ def run(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, ht
         progress.say(f"{tier.name}: {scan.words}" if others else scan.words)
     columns = COLUMNS + COMPARED * bool(others) + ("bytes",) * is_sized
     if others:
-        from tidelog.pipeline.tasks import KINDS
-
         offsets = KINDS[chosen.kind].topic_offsets(chosen, now_ms())
         table = _compared(flags, [tier for tier, _ in found], offsets, window_ms, is_sized)
+        found_rows = [row.asDict() for row in table.collect()]
     else:
-        table = _counted(flags, window_ms, is_sized)
+        found_rows = _counts(flags, chosen, window_ms, is_sized)
     names = [tier.name for tier, _ in found]
-    found_rows = [row.asDict() for row in table.collect()]
     rows = [_row(row, names) for row in found_rows]
     status = _summarize(rows, names, progress)
     flags.print_rows(columns, rows)
@@ -66,11 +76,17 @@ def shown(at_ms: int | None) -> str | None:
     return None if at_ms is None else times.show(at_ms, UTC).replace("+00:00", "Z")
 
 
-def _counted(flags: JobFlags, window_ms: int, is_sized: bool) -> "DataFrame":
-    from tidelog.pipeline.transforms import windows
+def _counts(flags: JobFlags, chosen: Options, window_ms: int, is_sized: bool) -> list[dict[str, Any]]:
+    with planned(chosen) as tasks:
+        engine = flags.engine_for(sum(task.size_bytes for task in tasks))
+        counts = engine.each(partial(_counted, chosen, window_ms, is_sized), tasks)
+    return counting.total(table for each in counts for table in each)
 
-    records = flags.read(flags.session(), READ + BYTES * is_sized)
-    return windows.counts(windows.with_bytes(records) if is_sized else records, window_ms)
+
+def _counted(chosen: Options, window_ms: int, is_sized: bool, task: Task) -> list[pa.Table]:
+    """Count the records of a task, where the engine runs it."""
+    with closing(task.rows(READ + BYTES * is_sized, chosen)) as rows:
+        return counting.counted(rows, window_ms)
 
 
 def _compared(
@@ -82,7 +98,9 @@ def _compared(
     spark = flags.session()
     spans = [(partition, first, end) for partition, (first, end) in offsets.spans.items()]
     bounds = spark.createDataFrame(spans, "partition int, first bigint, end bigint")
-    frames = [within(tier.read(spark, READ_TO_COMPARE + BYTES * is_sized), bounds) for tier in found]
+    frames = [
+        within(tier.read(spark, READ_TO_COMPARE + BYTES_TO_COMPARE * is_sized), bounds) for tier in found
+    ]
     return compared([windows.with_bytes(frame) if is_sized else frame for frame in frames], window_ms)
 
 

@@ -7,8 +7,11 @@ files of the first run, which it knows by their names.
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
 from datetime import UTC
+from functools import partial
 from typing import Final
+from uuid import uuid4
 
 from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
@@ -19,10 +22,12 @@ from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
-from tidelog.pipeline.jobs.parts.table_out import DELTA, PARQUET, Form
+from tidelog.pipeline.jobs.parts.table_out import DELTA, JSON, PARQUET, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
 from tidelog.pipeline.ranges import TIME_END_MS
+from tidelog.pipeline.tables import RECORDS
+from tidelog.pipeline.tasks import Task, planned
 
 _LONGEST: Final = 180  # characters of a topic in a file name, which may have 255
 _NAME: Final = re.compile(
@@ -34,6 +39,8 @@ def run(flags: JobFlags, out: str, form: Form) -> int:
     """Write the range; return the exit code."""
     chosen = flags.chosen()
     form.demand_append_time(chosen)
+    if form.decode == JSON:
+        flags.demand_not_local("--decode json")
     found = scan(chosen)
     if flags.dry_run:
         flags.print_scan(found)
@@ -46,12 +53,10 @@ def run(flags: JobFlags, out: str, form: Form) -> int:
     progress.say(found.words)
     for left in landing.clear_left(target, now_ms()):
         progress.say(f"removed {left}, which a killed run had left")
-    spark = flags.session()
     folder = landing.own_folder()
     try:
-        with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
-            rows = form.shaped(flags.read(spark))
-            landed = landing.stage(rows, target, folder, form.by if form.format_name == PARQUET else [])
+        watched = progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most)
+        landed = _staged(flags, chosen, form, target, folder, watched)
         if form.format_name == DELTA:
             _demand_ingested(target, folder, landed, chosen.topic)
             delta.replace(target, folder, landed, _predicate(chosen), form.by)
@@ -67,6 +72,37 @@ def run(flags: JobFlags, out: str, form: Form) -> int:
     undecoded = {"undecoded": sum(each.undecoded for each in landed)} if form.decode else {}
     flags.print_account("backfill", counts, out=out, **undecoded)
     return OK
+
+
+def _staged(
+    flags: JobFlags,
+    chosen: Options,
+    form: Form,
+    target: Place,
+    folder: str,
+    watched: AbstractContextManager[None],
+) -> list[Landed]:
+    """Write the records to a folder of the target, while that is watched; return the files."""
+    if form.decode == JSON:
+        from tidelog.pipeline.jobs.parts import staging
+
+        frame = form.decoded(flags.read(flags.session()))
+        with watched:
+            return staging.stage(frame, target, folder, form)
+    target.files.create_dir(target.under(folder), recursive=True)
+    work = partial(_written, chosen, form, Place(target.uri, target.under(folder)))
+    with planned(chosen) as tasks:
+        engine = flags.engine_for(sum(task.size_bytes for task in tasks))
+        with watched:
+            return [each for landed in engine.each(work, [*enumerate(tasks)]) for each in landed]
+
+
+def _written(chosen: Options, form: Form, staged: Place, numbered: tuple[int, Task]) -> list[Landed]:
+    """Write the records of a task, where the engine runs it; return the files."""
+    number, task = numbered
+    name = f"{number:05d}-{uuid4().hex}.staged"  # Spark may run a task twice.
+    with closing(task.rows(RECORDS.names, chosen)) as rows:
+        return landing.written(map(form.completed, rows), staged, name, number, form.folders)
 
 
 def _prefix(chosen: Options) -> str:

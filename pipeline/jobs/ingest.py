@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs import backfill
-from tidelog.pipeline.jobs.parts import delta, following, landing, table_out
+from tidelog.pipeline.jobs.parts import delta, following, landing, staging, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
 from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import Place, place
@@ -40,7 +40,7 @@ def run(flags: JobFlags, out: str, form: Form, is_available_now: bool, group: st
     table_out.demand_form(target, form)
     demand_no_backfill(target, chosen, form)
     most = max_records or records_a_batch(chosen)
-    frame = form.shaped(flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(most)))
+    frame = form.decoded(flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(most)))
     written = Written(target, form)
     is_whole = following.write("ingest", frame, written, target, chosen.topic, checkpoint, is_available_now)
     counts = {"rows": written.rows, "batches": written.batches}
@@ -63,7 +63,7 @@ class Written:
         target, is_delta, by = self._target, self._form.format_name == DELTA, self._form.by
         if is_delta and may_be_there and delta.last_batch(target, stream) >= number:
             return
-        with landing.staged(frame, target, f"_staged-{stream}", [] if is_delta else by) as (folder, landed):
+        with staging.staged(frame, target, f"_staged-{stream}", self._form) as (folder, landed):
             if not is_delta:
                 landing.put(target, folder, landed, f"{stream}-{number:010d}", is_new=not may_be_there)
             elif landed:

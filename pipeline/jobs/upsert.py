@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import dataset
 
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.jobs.parts import delta, following, landing, table_out
+from tidelog.pipeline.jobs.parts import delta, following, staging, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
 from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import Place, place
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMNS: Final = ("key", "value", "offset", "partition", "create_time")
+READ: Final = "key binary, value binary, offset bigint, partition int, create_time timestamp"
 _SAME: Final = "t.partition = s.partition AND t.key = s.key"
 _LATER: Final = "s.offset > t.offset"
 
@@ -40,7 +41,7 @@ def run(flags: JobFlags, out: str, is_available_now: bool, group: str, max_recor
         raise PipelineError(
             f"{target.uri} has a table that upsert has not made of topic {chosen.topic}; name another --out"
         )
-    frame = flags.stream(flags.session(), group=group, maxRecordsPerTrigger=str(max_records))
+    frame = flags.stream(flags.session(), READ, group=group, maxRecordsPerTrigger=str(max_records))
     kept = Kept(target)
     is_whole = following.write("upsert", frame, kept, target, chosen.topic, checkpoint, is_available_now)
     counts = {"keys": kept.keys, "tombstones": kept.tombstones, "batches": kept.batches}
@@ -64,7 +65,7 @@ class Kept:
         if may_be_there and delta.last_batch(target, stream) >= number:
             return
         latest = keys.latest(frame).select(*COLUMNS)
-        with landing.staged(latest, target, f"_staged-{stream}") as (folder, landed):
+        with staging.staged(latest, target, f"_staged-{stream}", Form(DELTA)) as (folder, landed):
             if not landed:
                 return
             rows = delta.staged(target, folder, landed)

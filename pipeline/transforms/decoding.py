@@ -1,19 +1,15 @@
-"""Decodes values as text, or as JSON with a schema, into a column `decoded`. It is null if a value is not valid."""
+"""Decodes values as JSON with a schema, into a column `decoded`. It is null if a value is not valid."""
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 from pyspark.sql.types import StringType, StructField, StructType
 
-DECODED: Final = "decoded"
+from tidelog.pipeline.transforms.columns import DECODED
+
 # Spark puts the text into this field if it does not match the schema.
 _NOT_READ: Final = "__not_read"
-
-
-def as_text(records: DataFrame) -> DataFrame:
-    """Add the value as a string; null if it is not UTF-8."""
-    return records.withColumn(DECODED, _text())
 
 
 def as_json(records: DataFrame, schema: StructType) -> DataFrame:
@@ -23,12 +19,9 @@ def as_json(records: DataFrame, schema: StructType) -> DataFrame:
     object.
     """
     noting = StructType([*schema.fields, StructField(_NOT_READ, StringType())])
-    read = F.from_json(_text(), noting, {"columnNameOfCorruptRecord": _NOT_READ})
+    text = F.try_validate_utf8(F.col("value").cast("string"))
+    read = F.from_json(text, noting, {"columnNameOfCorruptRecord": _NOT_READ})
     is_read = F.col(DECODED)[_NOT_READ].isNull()
     return records.withColumn(DECODED, read).withColumn(
         DECODED, F.when(is_read, F.col(DECODED).dropFields(_NOT_READ))
     )
-
-
-def _text() -> Column:
-    return F.try_validate_utf8(F.col("value").cast("string"))

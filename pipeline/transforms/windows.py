@@ -1,4 +1,4 @@
-"""Windows of time: the number of records in each, and their delays.
+"""Windows of time, and the delays of the records in each.
 
 Windows are aligned to the epoch. A window is named by its start in ms since the epoch, null for records without a time.
 """
@@ -10,10 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812  (its usual name)
 
 from tidelog.pipeline.tables import IS_BOUND
 
-DATE: Final = "date"
-_DAY_MS: Final = 24 * 3600 * 1000
-# The year 10000: many readers accept only four digits. A producer's clock in a wrong unit gives such years.
-_END_MS: Final = 253_402_300_800_000
 # The upper bounds of a histogram's buckets, in ms; one more bucket has the rest.
 STEPS_MS: Final = (
     0,
@@ -42,12 +38,6 @@ def window_of(time: str, window_ms: int) -> Column:
     return at_ms - F.pmod(at_ms, F.lit(window_ms))
 
 
-def with_date(records: DataFrame, time: str) -> DataFrame:
-    """Add the UTC date of a column of times; null without a time, or after the year 9999."""
-    days = (window_of(time, _DAY_MS) / _DAY_MS).cast("int")
-    return records.withColumn(DATE, F.when(F.unix_millis(time) < _END_MS, F.date_from_unix_date(days)))
-
-
 def delay_ms() -> Column:
     """Return the delay from create time to append time; null if one of the two is unknown."""
     is_known = F.col("timestamp_type") == "CreateTime"
@@ -65,16 +55,6 @@ def with_bytes(records: DataFrame) -> DataFrame:
     """Replace key and value by `bytes`, the sum of their sizes."""
     sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
     return records.withColumn("bytes", sizes[0] + sizes[1]).drop("key", "value")
-
-
-def counts(records: DataFrame, window_ms: int) -> DataFrame:
-    """Count records by partition and window of create time: `partition, window, n`, and the sum of `bytes`, if any."""
-    window = window_of("create_time", window_ms).alias("window")
-    columns = [
-        F.count("*").alias("n"),
-        *(F.sum(name).alias(name) for name in ("bytes",) if name in records.columns),
-    ]
-    return records.groupBy("partition", window).agg(*columns).orderBy("partition", "window")
 
 
 def delays(records: DataFrame, window_ms: int) -> DataFrame:

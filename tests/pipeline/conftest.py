@@ -46,6 +46,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     gc.collect()  # its sockets, here
 
 
+@pytest.fixture(params=["local", pytest.param("spark", marks=[needs_java, pytest.mark.slow])])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine of a job."""
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def target_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all that write: tests keep apart by their topics. It keeps records of years ago."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from tests.pipeline.jobs import TIMES, Here, Ran, a_topic, rows_of, run
+from tests.pipeline.jobs import TIMES, Ran, a_topic, rows_of, run
 from tests.support.logs import NOW, fill, open_log
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import remote
-from tidelog.pipeline.jobs.parts import archives
+from tidelog.pipeline.jobs.parts import archives, engines
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.storage import files
 from tidelog.storage.checkpoints import save_offsets
@@ -56,9 +56,7 @@ def identities(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
-def test_sealed_segments_are_in_the_archive_and_read_as_in_the_log(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_sealed_segments_are_in_the_archive_and_read_as_in_the_log(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     save_topic_id(data / "t-1", bytes(range(16)))
     ran = archive(capsys, data, out)
@@ -82,7 +80,7 @@ def test_sealed_segments_are_in_the_archive_and_read_as_in_the_log(
     assert not list(data.rglob(".snapshot"))
 
 
-def test_what_a_manifest_says(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_what_a_manifest_says(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     save_topic_id(data / "t-1", bytes(range(16)))
     (data / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n3 0\n")
@@ -109,9 +107,7 @@ def test_what_a_manifest_says(here: Here, capsys: Captured, tmp_path: Path) -> N
             assert (each["bytes"], each["crc32c"]) == (len(content), f"{crc32c(content):08x}")
 
 
-def test_the_next_run_ships_what_is_new_and_touches_nothing_else(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_the_next_run_ships_what_is_new_and_touches_nothing_else(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     archive(capsys, data, out)
     before, named = identities(out / "t-0"), names_of(manifest(out))
@@ -132,8 +128,9 @@ def test_the_next_run_ships_what_is_new_and_touches_nothing_else(
 
 
 def test_who_is_stopped_goes_on_behind_the_last_wave(
-    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engines, "THREADS", 1)
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     ship, done = archives.ship, []
 
@@ -147,19 +144,20 @@ def test_who_is_stopped_goes_on_behind_the_last_wave(
     ran = archive(capsys, data, out)
     assert (ran.status, ran.out) == (1, "")
     assert "the store is full" in ran.err
-    assert len(manifest(out)["segments"]) == here.waves[0] == 4
+    assert len(manifest(out)["segments"]) == 4
     assert len(bases(out / "t-0")) == 6
     assert not list(data.rglob(".snapshot"))
     named, before = names_of(manifest(out)), identities(out / "t-0")
     monkeypatch.setattr(archives, "ship", ship)
-    assert archive(capsys, data, out).rows[0]["segments"] == len(bases(data / "t-0")) - 1 - 4
+    ran = archive(capsys, data, out, "--engine", engine)
+    assert ran.rows[0]["segments"] == len(bases(data / "t-0")) - 1 - 4
     after = identities(out / "t-0")
     assert {name: after[name] for name in named} == {name: before[name] for name in named}
     assert rows(out) == [row for row in rows(data) if row[1] < bases(data / "t-0")[-1]]
 
 
 def test_an_archive_that_was_stopped_before_its_first_segment_says_so(
-    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
 
@@ -184,9 +182,7 @@ def break_a_batch(log: Path) -> None:
     log.write_bytes(content)
 
 
-def test_damage_is_not_archived_unless_that_is_asked_for(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_damage_is_not_archived_unless_that_is_asked_for(capsys: Captured, tmp_path: Path) -> None:
     data = small(tmp_path / "data", partitions=1)
     log = sorted(data.glob("t-0/*.log"))[2]
     break_a_batch(log)
@@ -213,7 +209,7 @@ def test_damage_is_not_archived_unless_that_is_asked_for(
 
 @pytest.mark.parametrize("how", ["cut", "gone"])
 def test_what_the_store_has_lost_of_the_last_segment_is_an_error(
-    here: Here, capsys: Captured, tmp_path: Path, how: str
+    capsys: Captured, tmp_path: Path, how: str
 ) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     archive(capsys, data, out)
@@ -228,9 +224,7 @@ def test_what_the_store_has_lost_of_the_last_segment_is_an_error(
         rows(out)
 
 
-def test_verify_names_each_file_that_is_not_what_was_written(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_verify_names_each_file_that_is_not_what_was_written(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     archive(capsys, data, out)
     whole = run(capsys, "archive --out", str(out), "--verify", "--json")
@@ -257,7 +251,7 @@ def test_verify_names_each_file_that_is_not_what_was_written(
     assert (other.status, "no manifest of u is in it" in other.err) == (1, True)
 
 
-def test_verify_misses_partitions_that_are_gone(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_verify_misses_partitions_that_are_gone(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     archive(capsys, data, out)
     verify = ("archive", "--out", str(out), "--verify", "--json")
@@ -281,7 +275,7 @@ def test_verify_misses_partitions_that_are_gone(here: Here, capsys: Captured, tm
     assert run(capsys, *verify, "--topic", "u").status == 1
 
 
-def test_an_archive_overwrites_no_other_log(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_an_archive_overwrites_no_other_log(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     ran = archive(capsys, data, data)
@@ -295,9 +289,7 @@ def test_an_archive_overwrites_no_other_log(here: Here, capsys: Captured, tmp_pa
     assert (out / "t-0" / f"{0:020d}.log").read_bytes() == b"theirs"
 
 
-def test_an_archive_of_another_topic_of_this_name_is_left_alone(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_an_archive_of_another_topic_of_this_name_is_left_alone(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     save_topic_id(data / "t-0", b"a" * 16)
     archive(capsys, data, out)
@@ -319,7 +311,7 @@ def test_an_archive_of_another_topic_of_this_name_is_left_alone(
 
 
 def test_what_retention_deleted_before_is_said_once_and_read_as_lost(
-    here: Here, capsys: Captured, tmp_path: Path
+    capsys: Captured, tmp_path: Path
 ) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     whole = tmp_path / "whole"
@@ -346,7 +338,7 @@ def test_what_retention_deleted_before_is_said_once_and_read_as_lost(
 
 
 def test_what_goes_before_it_is_shipped_is_said(
-    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     taken = "tidelog.pipeline.jobs.archive.snapshot.taken"
@@ -356,7 +348,7 @@ def test_what_goes_before_it_is_shipped_is_said(
     assert ran.rows[0]["segments"] == len(bases(data / "t-0")) - 3
 
 
-def test_the_start_of_the_log_is_that_of_the_archive(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_the_start_of_the_log_is_that_of_the_archive(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     found = bases(data / "t-0")
     start = found[2] + 7
@@ -374,9 +366,7 @@ def test_the_start_of_the_log_is_that_of_the_archive(here: Here, capsys: Capture
         rows(out)
 
 
-def test_a_partition_without_a_sealed_segment_comes_later(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_a_partition_without_a_sealed_segment_comes_later(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     log = open_log(data / "t-1", segment_bytes=SEGMENT_BYTES)
     fill(log, TIMES[:1])
@@ -394,7 +384,7 @@ def test_a_topic_of_which_nothing_is_sealed_is_no_error(capsys: Captured, tmp_pa
     assert (ran.status, ran.rows[0]["segments"], ran.rows[0]["others"]) == (0, 0, 1), ran.err
 
 
-def test_several_topics_share_an_archive(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_several_topics_share_an_archive(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     archive(capsys, data, out)
     shutil.copytree(data / "t-0", data / "u-0")
@@ -408,7 +398,7 @@ def test_several_topics_share_an_archive(here: Here, capsys: Captured, tmp_path:
             rows(out, topic=topic)
 
 
-def test_a_dry_run_counts_what_is_new_and_makes_nothing(here: Here, capsys: Captured, tmp_path: Path) -> None:
+def test_a_dry_run_counts_what_is_new_and_makes_nothing(capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     source = ("--source", f"segments:{data}", "--topic", "t", "--dry-run", "--json")
     (first,) = run(capsys, "archive", *source).rows
@@ -452,9 +442,7 @@ def test_what_cannot_be_archived(
     assert said in ran.err
 
 
-def test_damage_that_is_known_before_is_archived_as_it_is(
-    here: Here, capsys: Captured, tmp_path: Path
-) -> None:
+def test_damage_that_is_known_before_is_archived_as_it_is(capsys: Captured, tmp_path: Path) -> None:
     """A tail that is torn, bytes behind the last batch, a segment that is gone: all of sealed segments."""
     data = small(tmp_path / "data", partitions=1)
     logs = sorted(data.glob("t-0/*.log"))
@@ -483,7 +471,7 @@ def test_damage_that_is_known_before_is_archived_as_it_is(
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"version": 2}', '{"version": 1}', "[]"])
-def test_a_manifest_that_is_none(here: Here, capsys: Captured, tmp_path: Path, content: str) -> None:
+def test_a_manifest_that_is_none(capsys: Captured, tmp_path: Path, content: str) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     archive(capsys, data, out)
     (out / "t-0" / "manifest.json").write_text(content)
@@ -496,7 +484,7 @@ def test_a_manifest_that_is_none(here: Here, capsys: Captured, tmp_path: Path, c
 
 
 def test_files_are_on_disk_before_the_manifest_that_names_them(
-    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     synced: list[str] = []
@@ -514,7 +502,7 @@ def test_files_are_on_disk_before_the_manifest_that_names_them(
 
 
 @pytest.mark.slow
-def test_an_archive_in_an_object_store(here: Here, capsys: Captured, tmp_path: Path, store: str) -> None:
+def test_an_archive_in_an_object_store(capsys: Captured, tmp_path: Path, store: str) -> None:
     data, root = small(tmp_path / "data"), f"s3://id:secret@archive/a/b{store}"
     ran = archive(capsys, data, root)
     assert ran.status == 0, ran.err
@@ -538,9 +526,9 @@ def test_segments_are_shipped_by_tasks_and_read_by_spark(
 ) -> None:
     data, out = small(tmp_path / "data"), tmp_path / "out"
     break_a_batch(sorted(data.glob("t-1/*.log"))[1])
-    ran = archive(capsys, data, out)
+    ran = archive(capsys, data, out, "--engine", "spark")
     assert (ran.status, "@" in ran.err, ran.err.count("Traceback")) == (1, True, 0)
-    ran = archive(capsys, data, out, "--bad", "skip")
+    ran = archive(capsys, data, out, "--bad", "skip", "--engine", "spark")
     assert ran.status == 0, ran.err
     options = {
         "source": f"segments:{out}",

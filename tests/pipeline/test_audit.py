@@ -21,7 +21,7 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.config import times
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import from_segments
-from tidelog.pipeline.jobs.parts import tiers
+from tidelog.pipeline.jobs.parts import tier_files, tiers
 from tidelog.pipeline.jobs.parts.flags import JobFlags
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.tables import RECORDS
@@ -319,7 +319,7 @@ def offsets(
 ) -> Iterator[int]:
     options = {"uri": str(folder), "place": str(folder), "kind": "parquet"}
     wanted = json.dumps([topic, clock, first, end])
-    reader = tiers._Reader({**options, "wanted": wanted}, ("offset", "timestamp_type"))
+    reader = tier_files._Reader({**options, "wanted": wanted}, ("offset", "timestamp_type"))
     for task in reader.partitions():
         for rows in reader.read(task):
             assert rows.schema.names == ["offset", "timestamp_type"]
@@ -362,6 +362,6 @@ def test_the_files_of_a_table_of_delta_are_those_of_its_last_version(tmp_path: P
     for number in range(2):
         table = a_table([(0, number, NOW, NOW)])
         write_deltalake(str(tmp_path), table, mode="overwrite", partition_by=["topic"])
-    (kept,) = tiers.table_files(where, "delta")
+    (kept,) = tier_files.table_files(where, "delta")
     assert kept.size == Path(kept.path).stat().st_size
     assert len(list(tmp_path.rglob("*.parquet"))) == 2

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.batches import NOW_MS, batch_of, changed, plain_record, records
+from tests.support.batches import NOW_MS, batch_of, changed, plain_record, record_bytes, records, varint
 from tests.support.logs import read_records
 from tidelog.pipeline import decode
-from tidelog.pipeline.decode import ROWS, Decoder, Window
+from tidelog.pipeline.decode import COPIED_BYTES, ROWS, Decoder, Window
 from tidelog.pipeline.tables import RECORDS
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.build import Record, build_batch
@@ -141,6 +141,47 @@ def test_only_columns_that_are_asked_for_are_made_in_their_order(data: bytes, na
     assert all(list(row) == names for row in rows)
 
 
+names_of_headers = st.text(max_size=8).map(str.encode) | st.binary(max_size=8)
+values_of_headers = st.none() | st.binary(max_size=8) | st.integers(60, 20_000).map(bytes)
+headers_of_records = st.lists(st.tuples(names_of_headers, values_of_headers), max_size=3)
+
+
+def with_headers(headers: list[list[tuple[bytes, bytes | None]]]) -> bytes:
+    """Make a batch of records that have these headers, whatever their names are."""
+    rows = []
+    for number, each in enumerate(headers):
+        parts = [varint(0), varint(number), varint(-1), varint(-1), varint(len(each))]
+        for name, value in each:
+            parts += (varint(len(name)), name, varint(-1 if value is None else len(value)), value or b"")
+        rows.append(record_bytes(*parts))
+    return bytes(batch_of(b"".join(rows), count=len(rows)))
+
+
+@given(st.lists(st.lists(headers_of_records, min_size=1, max_size=6), min_size=1, max_size=3), st.data())
+def test_the_column_of_headers_is_what_plain_python_makes(
+    batches: list[list[list[tuple[bytes, bytes | None]]]], draw: st.DataObject
+) -> None:
+    """Names may be any bytes: what is not UTF-8 is replaced, name by name."""
+    first = draw.draw(st.integers(0, len(batches[0])))
+    decoder = Decoder("t", 0, ["headers"], Window(start=first))
+    wanted: list[list[tuple[str, bytes | None]]] = []
+    for number, headers in enumerate(batches):
+        data = changed(with_headers(headers), base_offset=10 * number)
+        decoder.add(memoryview(data), 0, entries.peek(data), 0)
+        wanted += [list(record.headers) for record in read_records(data)]
+    found = pa.Table.from_batches(decoder.take(), decoder.schema).column("headers").combine_chunks()
+    found.validate(full=True)
+    assert found.equals(pa.array(wanted[first:], RECORDS.field("headers").type))
+
+
+def test_headers_are_not_looked_for_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(decode.kernel, "find_headers", lambda *_: calls.append(None))
+    data = with_headers([[(b"h", b"v")]])
+    decoded(data, [name for name in RECORDS.names if name != "headers"])
+    assert not calls
+
+
 def test_batches_of_several_buffers_are_gathered_in_order() -> None:
     parts = [build_batch([Record(n, NOW_MS, b"k%d" % n, None, (("h", b"%d" % n),))]) for n in range(5)]
     decoder = Decoder("t", 3, RECORDS.names, Window())
@@ -182,7 +223,7 @@ def test_rows_come_about_64_ki_at_a_time_and_no_few_are_left_over(count: int, si
     many = build_batch([Record(n, NOW_MS, None, b"") for n in range(count)])
     decoder = Decoder("t", 0, ["offset"], Window())
     decoder.add(many, 0, entries.peek(many), 0)
-    assert decoder.is_full is (count >= ROWS)
+    assert decoder.is_full is (count >= 2 * ROWS)
     assert [rows.num_rows for rows in decoder.take()] == sizes
     assert not decoder.is_full
 
@@ -218,8 +259,9 @@ def test_a_batch_that_would_take_too_much_memory_is_refused(monkeypatch: pytest.
         (bytes(batch_of(plain_record(), count=2)), RecordError),
         (bytes(batch_of(plain_record(), count=-1)), RecordError),
         (bytes(batch_of(plain_record() + b"\0", count=1)), RecordError),
+        (bytes(batch_of(record_bytes(varint(0), varint(0), varint(-1), varint(-1), varint(1)))), RecordError),
     ],
-    ids=["unknown codec", "not gzip", "too few records", "a negative count", "bytes left over"],
+    ids=["unknown codec", "not gzip", "too few records", "a negative count", "bytes left over", "no header"],
 )
 def test_records_that_are_wrong_are_refused_and_nothing_of_them_is_kept(
     data: bytes, error: type[Exception]
@@ -236,15 +278,23 @@ def test_positions_that_rise_are_gathered_with_nulls() -> None:
     assert found.to_pylist() == [b"ab", None, b"", b"f"]
 
 
-def test_rows_of_another_buffer_wait_where_there_are_many() -> None:
-    many = build_batch([Record(n, NOW_MS, None, b"") for n in range(ROWS // 4)])
-    other = bytes(bytearray(many))
+def test_a_large_buffer_is_not_joined_with_another_and_small_ones_are() -> None:
+    """A compressed batch is a buffer of its own."""
+    small = build_batch([Record(0, NOW_MS, None, b"")])
+    large = build_batch([Record(0, NOW_MS, None, bytes(COPIED_BYTES))])
+    packed = build_batch([Record(0, NOW_MS, None, bytes(COPIED_BYTES // 2))], codec=4)
     decoder = Decoder("t", 0, ["offset"], Window())
-    assert not decoder.should_take_before(many)
-    decoder.add(many, 0, entries.peek(many), 0)
-    assert decoder.should_take_before(other)
-    assert not decoder.should_take_before(many)
-    assert not decoder.is_full
+    assert not decoder.should_take_before(large)
+    decoder.add(large, 0, entries.peek(large), 0)
+    assert not decoder.should_take_before(large)
+    assert decoder.should_take_before(small)
+    assert sum(rows.num_rows for rows in decoder.take()) == 1
+    for data in (small, packed, packed, large):
+        assert not decoder.should_take_before(data)
+        decoder.add(data, 0, entries.peek(data), 0)
+    # They are joined anyway.
+    assert not decoder.should_take_before(small)
+    assert [rows.num_rows for rows in decoder.take()] == [4]
 
 
 def test_a_window_cuts_a_batch_that_reaches_beyond_it() -> None:

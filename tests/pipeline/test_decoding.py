@@ -3,27 +3,24 @@
 import datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
 from tests.support.logs import NOW
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.jobs.parts.table_out import Form
-from tidelog.pipeline.transforms import decoding, windows
+from tidelog.pipeline.transforms import decoding
 
 DAY_MS = 86_400_000
 
 
-def decoded(spark: Any, form: Form, values: list[bytes | None]) -> list[Any]:
-    frame = spark.createDataFrame([(n, each) for n, each in enumerate(values)], "n int, value binary")
-    rows = form.shaped(frame).orderBy("n").collect()
-    assert [row.value for row in rows] == values, "values stay as they are"
-    return [row.decoded for row in rows]
-
-
-def test_values_as_text(spark: Any) -> None:
-    values = ["grüße".encode(), b"", b"\xff\xfe", None]
-    assert decoded(spark, Form(decode="string"), values) == ["grüße", "", None, None]
+@pytest.mark.parametrize("wrong", [[], [b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80"]])
+def test_values_as_text(wrong: list[bytes]) -> None:
+    values = ["grüße".encode(), b"", None, *wrong]
+    rows = Form(decode="string").completed(pa.record_batch({"value": pa.array(values, pa.binary())}))
+    assert rows["value"].to_pylist() == values, "values stay as they are"
+    assert rows["decoded"].to_pylist() == ["grüße", "", None, *[None] * len(wrong)]
 
 
 def test_values_as_json(spark: Any) -> None:
@@ -48,7 +45,10 @@ def test_values_as_json(spark: Any) -> None:
         None,
     ]
     schema = "id long, user string, at struct<x: double>"
-    found = decoded(spark, Form(decode="json", schema=schema), [*right, *wrong])
+    frame = spark.createDataFrame([*enumerate([*right, *wrong])], "n int, value binary")
+    rows = Form(decode="json", schema=schema).decoded(frame).orderBy("n").collect()
+    assert [row.value for row in rows] == [*right, *wrong], "values stay as they are"
+    found = [row.decoded for row in rows]
     assert dict(zip(wrong, found[len(right) :], strict=True)) == dict.fromkeys(wrong)
     assert [tuple(row) for row in found[: len(right)]] == list(right.values())
 
@@ -61,10 +61,11 @@ def test_the_column_has_the_type_of_the_schema_which_must_be_one(spark: Any) -> 
 
     for schema in ("id lang", "long", "id"):
         with pytest.raises(WrongOption, match=r"--schema: .* is no schema; write 'id long, user string'"):
-            Form(decode="json", schema=schema).shaped(frame)
+            Form(decode="json", schema=schema).decoded(frame)
 
 
-def test_dates_are_those_of_utc_and_end_with_the_year_9999(spark: Any) -> None:
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland"])
+def test_dates_are_those_of_utc_and_end_with_the_year_9999(zone: str) -> None:
     midnight = NOW - NOW % DAY_MS
     last = 253_402_300_799_999
     times: list[int | None] = [
@@ -72,24 +73,21 @@ def test_dates_are_those_of_utc_and_end_with_the_year_9999(spark: Any) -> None:
         midnight,
         midnight + DAY_MS - 1,
         0,
+        -1,
         last,
         last + 1,
         1 << 53,
         None,
     ]
-    frame = spark.createDataFrame([(n, each) for n, each in enumerate(times)], "n int, ms long")
-    frame = frame.selectExpr("n", "timestamp_millis(ms) as append_time")
-    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
-    try:
-        rows = windows.with_date(frame, "append_time").orderBy("n").select("date").collect()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    at_us = pa.array([None if each is None else each * 1000 for each in times], pa.int64())
+    rows = pa.record_batch({"append_time": at_us.cast(pa.timestamp("us", zone))})
     day = datetime.date(2023, 11, 14)
-    assert [row.date for row in rows] == [
+    assert Form(time="append_time").completed(rows)["date"].to_pylist() == [
         day - datetime.timedelta(days=1),
         day,
         day,
         datetime.date(1970, 1, 1),
+        datetime.date(1969, 12, 31),
         datetime.date(9999, 12, 31),
         None,
         None,

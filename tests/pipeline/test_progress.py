@@ -203,7 +203,7 @@ def test_ctrl_c_is_noted_once_and_the_second_ends_at_once() -> None:
 
 def test_the_age_of_what_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     landed = [Landed("a", 0, 3, 9, NOW - 1500), Landed("b", 1, 3, 9, NOW - 9000), Landed("c", 2, 1, 9, None)]
-    monkeypatch.setattr(ingest.landing, "stage", lambda *_: landed)
+    monkeypatch.setattr(ingest.staging, "stage", lambda *_: landed)
     monkeypatch.setattr(ingest.landing, "put", lambda *_, **__: [])
     monkeypatch.setattr(ingest, "now_ms", lambda: NOW)
     written = ingest.Written(place("--out", str(tmp_path)), Form())

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.pipeline.jobs import TIMES, a_topic, commit_offsets, run
@@ -15,6 +16,7 @@ from tidelog.config import times
 from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.parts import report
 from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
+from tidelog.pipeline.transforms import counting
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.messages import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
@@ -28,9 +30,10 @@ def flags(folder: Path, *more: str) -> list[str]:
     return ["--source", f"segments:{folder}", "--topic", "t", "--json", *more]
 
 
-def test_audit_counts_by_window(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_audit_counts_by_window(engine: str, capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path / "data")
-    ran = run(capsys, "audit", *flags(tmp_path / "data", "--window", "700ms", "--html", f"{tmp_path}/a.html"))
+    more = ("--window", "700ms", "--engine", engine, "--html", f"{tmp_path}/a.html")
+    ran = run(capsys, "audit", *flags(tmp_path / "data", *more))
     counted = Counter(at // 700 * 700 for batch in TIMES for at in batch)
     assert ran.status == 0
     assert [(row["partition"], times.parse(row["window"], NOW), row["n"]) for row in ran.rows] == [
@@ -76,12 +79,25 @@ def test_records_without_a_time_of_their_own(spark: Any) -> None:
         "timestamp_millis(a) as append_time",
         "timestamp_type",
     )
-    found = {row[1]: row[2] for row in windows.counts(frame, 10).collect()}
-    assert found == {None: 1, -10: 1, 0: 2, 10: 1}
     (row,) = windows.delays(frame, 10).collect()
     assert (row["window"], row["n"], row["unknown"], row["min_ms"], row["max_ms"]) == (0, 3, 2, -3, 12)
     assert row["histogram"][:5] == [1, 0, 0, 1, 0]
     assert len(row["histogram"]) == len(windows.STEPS_MS) + 1
+
+
+def test_counts_of_tasks_are_added_up() -> None:
+    def batch(*times: int | None) -> pa.RecordBatch:
+        at = pa.array([None if each is None else each * 1000 for each in times], pa.timestamp("us", "UTC"))
+        columns = {"partition": pa.repeat(pa.scalar(3, pa.int32()), len(times)), "create_time": at}
+        values = pa.array([b"xy", *[None] * (len(times) - 1)][: len(times)], pa.binary())
+        return pa.record_batch(columns | {"key": values, "value": values})
+
+    tables = [*counting.counted([batch(5, 12), batch(), batch(None, -3)], 10), *counting.counted([], 10)]
+    tables += counting.counted([batch(9)], 10)
+    found = {row["window"]: (row["n"], row["bytes"]) for row in counting.total(tables)}
+    assert list(found) == [None, -10, 0, 10]
+    assert found == {None: (1, 4), -10: (1, 0), 0: (2, 8), 10: (1, 0)}
+    assert counting.total([]) == []
 
 
 def test_lag_in_records_and_in_time(

@@ -9,11 +9,13 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from tests.support.logs import NOW, batch, fill, open_log
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.source import TidelogSource
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import pins
 from tidelog.storage.pins import FOLDER
 
 MANY = [[NOW + (n * 37) % 101, NOW + n] for n in range(60)]
 OFFSET = StructField("offset", LongType())
+HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
 def a_topic(folder: Path, *batches: list[int], partition: int = 0) -> Path:
@@ -58,6 +60,18 @@ def test_every_column_arrives_and_snapshots_are_gone(spark: Any, tmp_path: Path)
         "leader_epoch": 0,
     }
     assert not list(tmp_path.glob(f"*/{FOLDER}"))
+
+
+def test_headers_arrive_where_they_are_asked_for(spark: Any, tmp_path: Path) -> None:
+    large, many = b"x" * 100_000, tuple((f"n{number}", b"%d" % number) for number in range(300))
+    headers = [(), (("a", None), ("a", b""), ("", b"1")), (("é", large),), many]
+    log = open_log(tmp_path / "t-0")
+    for codec in (0, 4):
+        records = [Record(number, NOW, None, b"v", each) for number, each in enumerate(headers)]
+        log.append(bytearray(build_batch(records, codec=codec)), NOW)
+    log.close()
+    rows = table(spark, tmp_path).schema(f"offset long, {HEADERS}").load().orderBy("offset").collect()
+    assert [tuple(tuple(each) for each in row.headers) for row in rows] == headers * 2
 
 
 def test_queries_that_stop_early_share_their_links_until_all_is_read(spark: Any, tmp_path: Path) -> None:

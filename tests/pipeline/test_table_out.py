@@ -14,7 +14,7 @@ from tests.support.logs import NOW
 from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs import backfill, ingest
-from tidelog.pipeline.jobs.parts import delta, landing, table_out
+from tidelog.pipeline.jobs.parts import delta, landing, staging, table_out
 from tidelog.pipeline.jobs.parts.flags import JobFlags, Table
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
@@ -196,7 +196,7 @@ def rows_of(*days: datetime.date | None) -> pa.RecordBatch:
 def test_the_rows_of_a_task_lie_in_files_by_date(tmp_path: Path) -> None:
     later = DAY + datetime.timedelta(days=1)
     batches = [rows_of(DAY, later, DAY, None), rows_of(), rows_of(None)]
-    landed = landing._written(iter(batches), place("--out", str(tmp_path)), "00003-7.parquet", 3, "date")
+    landed = landing.written(iter(batches), place("--out", str(tmp_path)), "00003-7.parquet", 3, "date")
     found = {each.name: (each.task, each.rows, each.newest_ms, each.bytes) for each in landed}
     files = {name: tmp_path / name for name in found}
     assert found == {
@@ -220,7 +220,7 @@ def test_the_rows_of_a_task_lie_in_files_by_date(tmp_path: Path) -> None:
 def test_the_newest_record_may_be_in_any_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(landing, "GROUP_ROWS", 1)
     batches = [rows_of(DAY), rows_of(DAY, DAY), rows_of(DAY)]
-    (landed,) = landing._written(iter(batches), place("--out", str(tmp_path)), "x", 0, "")
+    (landed,) = landing.written(iter(batches), place("--out", str(tmp_path)), "x", 0, "")
     assert (landed.rows, landed.newest_ms) == (4, NOW + 1)
     assert landing.rows_staged(place("--out", str(tmp_path)), "") == 4
 
@@ -228,9 +228,9 @@ def test_the_newest_record_may_be_in_any_group(monkeypatch: pytest.MonkeyPatch, 
 def test_values_without_a_meaning_are_counted_and_missing_ones_are_not(tmp_path: Path) -> None:
     values = pa.array([b"a", b"b", None, b"c"])
     batch = pa.record_batch({"value": values, "decoded": pa.array(["a", None, None, None])})
-    (landed,) = landing._written(iter([batch]), place("--out", str(tmp_path)), "x", 0, "")
+    (landed,) = landing.written(iter([batch]), place("--out", str(tmp_path)), "x", 0, "")
     assert (landed.rows, landed.undecoded, landed.newest_ms) == (4, 2, None)
-    assert landing._written(iter([]), place("--out", str(tmp_path)), "y", 0, "") == []
+    assert landing.written(iter([]), place("--out", str(tmp_path)), "y", 0, "") == []
 
 
 def test_files_by_date_take_the_place_of_those_with_the_same_prefix_alone(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_only_the_first_batch_of_a_run_may_have_been_begun_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     done: list[Any] = []
-    monkeypatch.setattr(landing, "stage", lambda *_: [Landed("a", 0, 3, 9, None, 1)])
+    monkeypatch.setattr(staging, "stage", lambda *_: [Landed("a", 0, 3, 9, None, 1)])
     monkeypatch.setattr(landing, "put", lambda *given, is_new: done.append((given[3], is_new)))
     written = ingest.Written(place("--out", str(tmp_path)), Form())
     for number, may_be_there in ((7, True), (8, False)):

@@ -1,6 +1,9 @@
 """backfill: exactly the records of a range, once, whatever was there before."""
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.pipeline.jobs import TIMES, a_topic, in_range, run
-from tests.support.logs import NOW
+from tests.support.logs import NOW, open_log
 from tidelog.pipeline.jobs.parts import landing
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import pins
 
 Captured = pytest.CaptureFixture[str]
@@ -49,16 +53,16 @@ def backfill(capsys: Captured, source: Path, out: Path, *flags: str) -> Any:
 
 @pytest.mark.parametrize("format_name", ["parquet", "delta"])
 def test_a_range_is_written_exactly_and_once(
-    spark: Any, capsys: Captured, tmp_path: Path, format_name: str
+    engine: str, capsys: Captured, tmp_path: Path, format_name: str
 ) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
-    flags = ("--format", format_name, "--from", str(FIRST), "--to", str(END))
+    flags = ("--engine", engine, "--format", format_name, "--from", str(FIRST), "--to", str(END))
     for _ in range(2):
         ran = backfill(capsys, source, out, *flags)
         assert ran.status == 0
         assert ran.rows[0]["rows"] == len(expected(FIRST, END))
         assert read(out, format_name) == expected(FIRST, END)
-    # The next range comes beside it.
+    # The next range comes beside it; the engine is chosen.
     backfill(capsys, source, out, "--format", format_name, "--from", str(END), "--to", str(END + 500))
     assert read(out, format_name) == expected(FIRST, END + 500)
     assert not list(out.glob("_staged*"))
@@ -67,7 +71,7 @@ def test_a_range_is_written_exactly_and_once(
 
 
 def test_no_reader_takes_what_is_staged_and_the_next_run_removes_what_a_kill_left(
-    spark: Any, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
     flags = ("--from", str(FIRST), "--to", str(END), "--by-date")
@@ -94,7 +98,59 @@ def test_no_reader_takes_what_is_staged_and_the_next_run_removes_what_a_kill_lef
     )
 
 
-def test_a_range_by_append_time(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_rows_have_all_columns_as_the_source_of_spark_gives_them(
+    spark: Any, capsys: Captured, tmp_path: Path
+) -> None:
+    source = a_topic(tmp_path / "data")
+    log = open_log(source / "t-2")
+    records = [Record(0, NOW, b"k", None, (("h", b"1"), ("g", None))), Record(1, -1, None, b"\xff")]
+    log.append(bytearray(build_batch(records)), NOW)
+    log.close()
+    assert backfill(capsys, source, tmp_path / "local", "--engine", "local").status == 0
+    by_spark = (
+        spark.read.format("tidelog")
+        .option("source", f"segments:{source}")
+        .option("topic", "t")
+        .load()
+        .toArrow()
+    )
+    by = [("partition", "ascending"), ("offset", "ascending")]
+    ours, theirs = pq.read_table(tmp_path / "local").sort_by(by), by_spark.sort_by(by)
+    assert ours.column_names == theirs.column_names
+    for name in ours.column_names:
+        assert ours[name].to_pylist() == theirs[name].to_pylist(), name
+        assert ours[name].type == theirs[name].type, name
+
+
+_KILLED = """
+import os, signal, sys
+from tidelog.pipeline import commands
+from tidelog.pipeline.jobs.parts import landing
+landing.put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+commands.run(sys.argv[1:], "x")
+"""
+
+
+def test_a_run_that_was_killed_is_finished_on_either_engine(
+    engine: str, capsys: Captured, tmp_path: Path
+) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    flags = ("--from", str(FIRST), "--to", str(END))
+    line = ["backfill", "--source", f"segments:{source}", "--topic", "t", "--out", str(out), *flags]
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, *line], capture_output=True, check=False, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (left,) = out.iterdir()
+    assert list(left.glob("*.staged"))
+    ran = backfill(capsys, source, out, "--engine", engine, *flags)
+    assert f"removed {left.name}, which a killed run had left" in ran.err
+    assert read(out, "parquet") == expected(FIRST, END)
+    assert not list(out.glob("_staged-*"))
+    assert not list(source.rglob(".snapshot"))
+
+
+def test_a_range_by_append_time(capsys: Captured, tmp_path: Path) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
     flags = ("--clock", "append", "--from", str(NOW + 1000), "--to", str(NOW + 2000))
     assert backfill(capsys, source, out, *flags, "--format", "delta").status == 0
@@ -104,7 +160,7 @@ def test_a_range_by_append_time(spark: Any, capsys: Captured, tmp_path: Path) ->
 
 
 def test_ranges_that_meet_are_refused_in_parquet_and_replaced_in_delta(
-    spark: Any, capsys: Captured, tmp_path: Path
+    capsys: Captured, tmp_path: Path
 ) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
     wide, narrow = (
@@ -123,7 +179,7 @@ def test_ranges_that_meet_are_refused_in_parquet_and_replaced_in_delta(
     assert ran.status == 1
 
 
-def test_a_range_without_records(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_a_range_without_records(capsys: Captured, tmp_path: Path) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
     for format_name in ("parquet", "delta"):
         flags = ("--format", format_name, "--from", str(NOW + 10**7), "--to", str(NOW + 10**7 + 1))
@@ -131,7 +187,7 @@ def test_a_range_without_records(spark: Any, capsys: Captured, tmp_path: Path) -
         assert (ran.status, ran.rows[0]["rows"]) == (0, 0)
 
 
-def test_damage_fails_with_its_place_and_leaves_nothing(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+def test_damage_fails_with_its_place_and_leaves_nothing(capsys: Captured, tmp_path: Path) -> None:
     source, out = a_topic(tmp_path / "data"), tmp_path / "out"
     log = sorted((source / "t-0").glob("*.log"))[1]
     data = bytearray(log.read_bytes())

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
 from pyarrow import fs
 
 from tidelog.pipeline import quarantine
@@ -24,6 +23,7 @@ from tidelog.pipeline.files import pieces
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.quarantine import Damaged
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage import checkpoints, files
 from tidelog.storage.layout import (
     CLEAN_SHUTDOWN,

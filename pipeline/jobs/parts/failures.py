@@ -7,6 +7,7 @@ that text is the one to report.
 import re
 from typing import Final
 
+from tidelog.pipeline import demand_spark
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, USAGE
 
@@ -21,6 +22,11 @@ def described(error: BaseException) -> tuple[str, int] | None:
     """Return the message and the exit code of an error; None for a bug of ours, whose traceback must be shown."""
     if isinstance(error, PipelineError):
         return str(error), USAGE if isinstance(error, WrongOption) else FAILED
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "pyspark":
+        try:
+            demand_spark()
+        except PipelineError as missing:
+            return str(missing), FAILED
     module = type(error).__module__.partition(".")[0]
     if module in ("pyspark", "py4j"):
         found = _OURS.findall(str(error))

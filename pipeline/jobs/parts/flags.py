@@ -18,7 +18,8 @@ import click
 from tidelog.config import times
 from tidelog.config.times import TimeError
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.jobs.parts import ctrl_c, output
+from tidelog.pipeline.jobs.parts import ctrl_c, engines, output
+from tidelog.pipeline.jobs.parts.engines import AUTO, ENGINES, LOCAL, Engine, Executors, Threads
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.now import now_ms
 
@@ -66,6 +67,13 @@ _JOB_OPTIONS: Final = (
         metavar="NAME=VALUE",
         multiple=True,
         help="A setting of Spark, such as spark.master; may be repeated.",
+    ),
+    click.option(
+        "--engine",
+        metavar="ENGINE",
+        default=AUTO,
+        show_default=True,
+        help="Where the work is done: local, in this process; spark; or auto, by what there is to read.",
     ),
     click.option("--dry-run", is_flag=True, help="Print what would be read, and write nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON: one document, or one for each row."),
@@ -126,13 +134,16 @@ class JobFlags:
     bad: str = "fail"
     checkpoint: str = ""
     conf: Sequence[str] = ()
+    engine: str = AUTO
     dry_run: bool = False
     as_json: bool = False
     given_times: tuple[tuple[str, str], ...] = ()  # as given: a stream resolves them as of its first start
     begun: float = dataclasses.field(default_factory=monotonic)
 
     def fixed(self, now_ms: int) -> JobFlags:
-        """Return the flags with absolute times; WrongOption for an invalid time."""
+        """Return the flags with absolute times; WrongOption for an invalid time or engine."""
+        if one_of("--engine", self.engine, ENGINES) == LOCAL and self.conf:
+            raise WrongOption("--conf: its settings are for Spark, which --engine local does not start")
         given = (("from_time", "--from", self.from_time), ("to_time", "--to", self.to_time))
         found_ms = {name: _time_ms(flag, text, now_ms) for name, flag, text in given if text}
         fixed = {name: times.show(at_ms, UTC) for name, at_ms in found_ms.items()}
@@ -193,8 +204,20 @@ class JobFlags:
         account = {"job": job, **counts, "seconds": round(monotonic() - self.begun, 1), **more}
         output.print_account(account, as_json=self.as_json)
 
+    def engine_for(self, size_bytes: int) -> Engine:
+        """Return the engine for tasks that read so many bytes."""
+        if engines.is_local(self.engine, size_bytes, has_settings=bool(self.conf)):
+            return Threads()
+        return Executors(self.session())
+
+    def demand_not_local(self, what: str) -> None:
+        """Raise WrongOption if the job may not use Spark, which something needs."""
+        if self.engine == LOCAL:
+            raise WrongOption(f"--engine: {what} needs Spark; leave out --engine local")
+
     def session(self) -> SparkSession:
-        """Return the session of this process, with the settings of `--conf`."""
+        """Return the session of this process, with the settings of `--conf`; WrongOption for the local engine."""
+        self.demand_not_local("this job")
         from tidelog.pipeline.session import session
 
         handler = ctrl_c.installed()
@@ -211,13 +234,10 @@ class JobFlags:
         reader = spark.read.format("tidelog").options(**self.options())
         return (reader.schema(columns) if columns else reader).load()
 
-    def stream(self, spark: SparkSession, **more: str) -> DataFrame:
-        """Return the log as a stream; `more` are further options."""
-        return (
-            spark.readStream.format("tidelog")
-            .options(**self.options(**more, **dict(self.given_times)))
-            .load()
-        )
+    def stream(self, spark: SparkSession, columns: str = "", **more: str) -> DataFrame:
+        """Return the log as a stream, with `columns` as in `read`; `more` are further options."""
+        reader = spark.readStream.format("tidelog").options(**self.options(**more, **dict(self.given_times)))
+        return (reader.schema(columns) if columns else reader).load()
 
 
 def duration_ms(flag: str, text: str) -> int:

@@ -4,38 +4,29 @@ A job that was killed, or runs again, replaces what it wrote before. With a colu
 column: it lies in a folder `by=VALUE`, as in Hive, and leaves the column out.
 
 Tasks write through Arrow to any `Place` and report their files. Only reported files are put in place, so a task that
-Spark runs twice leaves no duplicates. Readers skip staged files: the name of the folder starts with `_`, which Spark,
+runs twice leaves no duplicates. Readers skip staged files: the name of the folder starts with `_`, which Spark,
 Hive and pyarrow ignore, and the names of the files do not end in `.parquet`, so globs do not match them.
 """
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from tidelog.pipeline.jobs.parts.place import Place
-from tidelog.pipeline.transforms.decoding import DECODED
+from tidelog.pipeline.transforms.columns import DECODED
 from tidelog.storage import pins
 
 # Rows of a row group: some MB, so that readers can skip row groups.
 GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
-_FORMAT: Final = "tidelog-landing"
 _STAGED: Final = "_staged-"
 _ABANDONED_MS: Final = 24 * 3600 * 1000
-# The list of staged files, written after all of them.
-_LIST: Final = "landed.json"
 _PARTED: Final = re.compile(r"[A-Za-z]\w*=.*")
 # The value in the folder name of rows with null.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -52,47 +43,6 @@ class Landed(NamedTuple):
     bytes: int
     newest_ms: int | None  # the largest create time
     undecoded: int = 0  # values that could not be decoded
-
-
-class _Message(WriterCommitMessage):
-    def __init__(self, landed: list[Landed]) -> None:
-        self.landed = landed
-
-
-class _Landing(DataSource):
-    """A data source of Spark that stages rows."""
-
-    @classmethod
-    def name(cls) -> str:
-        return _FORMAT
-
-    def writer(self, schema: StructType, overwrite: bool) -> "_Writer":  # noqa: ARG002  (Spark calls it)
-        return _Writer(self.options)
-
-
-class _Writer(DataSourceArrowWriter):
-    """Stages the files of tasks, in workers; the driver then writes the list of them."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._place = Place(options["uri"], options["path"])
-        self._folder = options["folder"]
-        self._by = options.get("by", "")
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task."""
-        context = TaskContext.get()
-        assert context is not None
-        name = f"{context.partitionId():05d}-{context.taskAttemptId()}.staged"
-        staged = Place(self._place.uri, self._place.under(self._folder))
-        return _Message(_written(iterator, staged, name, context.partitionId(), self._by))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write the list of staged files."""
-        landed = [each for message in messages if isinstance(message, _Message) for each in message.landed]
-        self._place.write(f"{self._folder}/{_LIST}", [json.dumps(landed).encode()])
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: `discard` removes the files."""
 
 
 def own_folder() -> str:
@@ -126,28 +76,6 @@ def _unchanged_ms(place: Place, folder: fs.FileInfo, now_ms: int) -> int:
     inside = place.files.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
     changed_ns = [each.mtime_ns for each in (folder, *inside) if each.mtime_ns is not None]
     return now_ms - max(changed_ns, default=now_ms * 1_000_000) // 1_000_000
-
-
-def stage(frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()) -> list[Landed]:
-    """Write the rows to a folder in a place: a file for each task with rows, and for each value of a column `by`."""
-    place.files.create_dir(place.under(folder), recursive=True)
-    frame.sparkSession.dataSource.register(_Landing)
-    options = {"uri": place.uri, "path": place.path, "folder": folder, "by": "".join(by)}
-    frame.write.format(_FORMAT).options(**options).mode("append").save()
-    with place.files.open_input_stream(place.under(f"{folder}/{_LIST}")) as listing:
-        return [Landed(*each) for each in json.loads(listing.read())]
-
-
-@contextmanager
-def staged(
-    frame: DataFrame, place: Place, folder: str, by: Sequence[str] = ()
-) -> Iterator[tuple[str, list[Landed]]]:
-    """Stage the rows in a folder, and yield it with its files; remove it before and after."""
-    discard(place, folder)
-    try:
-        yield folder, stage(frame, place, folder, by)
-    finally:
-        discard(place, folder)
 
 
 def rows_staged(place: Place, folder: str) -> int:
@@ -187,8 +115,8 @@ class _File:
         return Landed(self._name, task, self._rows, size, self._newest_ms, self._undecoded)
 
 
-def _written(batches: Iterator[pa.RecordBatch], staged: Place, name: str, task: int, by: str) -> list[Landed]:
-    """Write the files of a task."""
+def written(batches: Iterable[pa.RecordBatch], staged: Place, name: str, task: int, by: str) -> list[Landed]:
+    """Write the file of a task, or with a column `by` a file for each of its values, in a folder."""
     found: dict[str, _File] = {}
     rows = 0
     for group in _groups(batches):
@@ -212,7 +140,7 @@ def _parts(group: pa.Table, by: str) -> Iterator[tuple[str, pa.Table]]:
         yield f"{by}={value.as_py() if value.is_valid else _NULL}/", rest.filter(is_one)
 
 
-def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows in row groups."""
     held: list[pa.RecordBatch] = []
     for batch in batches:

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
 from pyarrow import fs
 
 from tidelog.pipeline.errors import WrongOption
 from tidelog.pipeline.files import remote
+from tidelog.protocol.records.checksum import crc32c
 from tidelog.storage import files
 
 

@@ -6,6 +6,8 @@ A note in the table names the stream that writes a topic to it, because another 
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa
+
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import remote
@@ -13,8 +15,8 @@ from tidelog.pipeline.jobs.parts import delta, landing
 from tidelog.pipeline.jobs.parts.flags import Table, one_of
 from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.options import APPEND, Options
-from tidelog.pipeline.transforms import windows
-from tidelog.pipeline.transforms.windows import DATE
+from tidelog.pipeline.transforms import columns
+from tidelog.pipeline.transforms.columns import DATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PARQUET, DELTA = FORMATS = ("parquet", "delta")
-_STRING, _JSON = _DECODES = ("string", "json")
+_STRING, JSON = _DECODES = ("string", "json")
 # Readers of a table skip names that start with an underscore.
 _NOTES: Final = "_ingest"
 
@@ -40,20 +42,27 @@ class Form(NamedTuple):
         """The columns that partition the table."""
         return [DATE] if self.time else []
 
+    @property
+    def folders(self) -> str:
+        """The column by whose values files lie in folders; empty for none. A Delta table makes its own."""
+        return "".join(self.by) if self.format_name == PARQUET else ""
+
     def demand_append_time(self, chosen: Options) -> None:
         """Raise WrongOption if the table is partitioned by append time, and the source has none."""
         if self.time == "append_time" and chosen.kind == "broker":
             from_broker.demand_append_time(chosen)
 
-    def shaped(self, records: "DataFrame") -> "DataFrame":
-        """Return records with the additional columns of the table; WrongOption for an invalid schema."""
+    def decoded(self, records: "DataFrame") -> "DataFrame":
+        """Return records with their values as JSON, if the form has it; WrongOption for an invalid schema."""
         from tidelog.pipeline.transforms import decoding
 
+        return decoding.as_json(records, _struct(self.schema)) if self.decode == JSON else records
+
+    def completed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the other additional columns of the table."""
         if self.decode == _STRING:
-            records = decoding.as_text(records)
-        elif self.decode == _JSON:
-            records = decoding.as_json(records, _struct(self.schema))
-        return windows.with_date(records, self.time) if self.time else records
+            rows = columns.with_text(rows)
+        return columns.with_date(rows, self.time) if self.time else rows
 
 
 def _struct(schema: str) -> "StructType":
@@ -75,11 +84,11 @@ def form(flags: Table, clock: str) -> Form:
     decode, schema = flags.decode, flags.schema
     if decode:
         one_of("--decode", decode, _DECODES)
-    if decode == _JSON and not schema.strip():
+    if decode == JSON and not schema.strip():
         raise WrongOption(
             "--schema is missing; name the fields of the JSON, such as --schema 'id long, user string'"
         )
-    if schema and decode != _JSON:
+    if schema and decode != JSON:
         raise WrongOption("--schema is only for JSON; write --decode json too")
     time = "append_time" if clock == APPEND else "create_time"
     return Form(flags.format_name, decode, schema, time if flags.by_date else "")
