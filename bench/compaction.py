@@ -214,7 +214,7 @@ def one_log(kind: str, by_yield: bool, segment_records: int, keys: int) -> tuple
             log.append(batches.of(drawn, now_ms + number), now_ms + number)
             written += size
             if len(log.segments) > sealed:
-                log.durability.flush()
+                log.flush()
                 due = plan.due(log, now_ms + number, by_yield=by_yield)
                 if due is not None:
                     steps = passes.clean(

@@ -1,7 +1,7 @@
 """docs/performance.md and its plots, from the JSON of a run: `python -m bench.report bench/results/NAME.json`.
 
-What people found out about a row, above all about one that is not met, is kept in bench/notes/ROW.md and appears
-under the row's table.
+People write bench/notes/ROW.md, above all for a row that is not met: it appears under the row's table. They write
+bench/notes/summary.md, too, which begins the page; update it after a new run.
 """
 
 import importlib.metadata
@@ -24,6 +24,7 @@ from bench.suite import Result
 DOCUMENT = build.ROOT / "docs" / "performance.md"
 PLOTS = build.ROOT / "docs" / "performance"
 NOTES = build.ROOT / "bench" / "notes"
+SUMMARY = NOTES / "summary.md"
 
 
 def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str, Any]:
@@ -165,33 +166,43 @@ def _curves(result: Result | None, metric: str) -> dict[str, list[tuple[float, f
 
 INTRODUCTION = """# Performance
 
-Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`. This page is generated from
-`bench/results/{name}`; nothing in it is typed by hand but the notes under a row.
+How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. One run of `make bench` measured
+everything here. `python -m bench.report bench/results/{name}` generates the page; people wrote the notes.
 
-{facts}
-
+{summary}
 ## How to read it
 
-- **Only ratios count.** Another machine has other figures, and so has this one on another day. Both brokers ran on
-  the same disk with the same topics, clients and client settings, one at a time (the other one stopped), in turn,
-  {runs} runs a row unless the row is a long one: median [smallest-largest].
-- **Kafka is warm**: eight million records and 300,000 small requests went through it before the first row, with the
-  JVM options of its own start script. One row shows it cold. Its settings are the defaults but for single-node
-  replication factors, and for three that are in the way of measuring: deleted topics leave the disk after a second
-  (for both); a broker that is stopped while the other is measured keeps its session
-  (`broker.session.timeout.ms`); and thousands of clients may connect at once (`socket.listen.backlog.size`).
-- **acks=all is not the same promise**: Kafka's is in the page cache of one node, ours is on disk. So there is also a
-  Kafka with `flush.messages=1`, which promises what we do.
-- **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, with
-  no broker around them ([bench/floor.py](../bench/floor.py)); **the floor in C** does less in C
-  ([bench/clients/echo.c](../bench/clients/echo.c)). They tell what Python, and what this machine, leave to win.
-- Latencies under a given rate count from when a request was due. Broker CPU is user and system time of all its
-  threads, over exactly the time measured. The ratio is ours divided by what is beside it.
+- **Only ratios count.** Another machine, or another day, gives other figures. A ratio is Tidelog's figure divided by
+  the one beside it.
+- **Both brokers** used the same disk, topics, clients and client settings. They ran in turn, one stopped while the
+  other was measured, {runs} runs a row unless the row is a long one. A figure is the median [smallest-largest].
+- **Kafka is warm.** Eight million records and 300,000 small requests went through it before the first row, with the
+  JVM options of its own start script. One row shows it cold.
+- **Kafka has its defaults**, except for single-node replication factors and three settings that would disturb the
+  measurement: deleted topics leave the disk after a second (for both brokers); a broker that is stopped while the other
+  is measured keeps its session (`broker.session.timeout.ms`); thousands of clients may connect at once
+  (`socket.listen.backlog.size`).
+- **`acks=all` means different things**: in the page cache for Kafka on one node, on disk for Tidelog. Kafka with
+  `flush.messages=1` promises what Tidelog does.
+- **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, without
+  a broker ([bench/floor.py](../bench/floor.py)). **The floor in C** does less, in C
+  ([bench/clients/echo.c](../bench/clients/echo.c)). They show how much faster Python and this machine allow.
+- **Latency** at a given rate counts from when a request was due.
+- **Broker CPU** is user and system time of all its threads during the measurement.
 
-What is not in this run has programs of its own, which print their figures: `python -m bench.compaction` for a pass of
-compaction, `python -m bench.groups --kafka` for groups of many members, commits, and a consumer of many partitions,
-`python -m bench.log` for what a log costs beside its records, lookups in it and old clients, `python -m bench.pipeline`
-for the pipeline on Spark, and `python -m bench.testing` for a broker in tests.
+| | |
+| --- | --- |
+{facts}
+
+Other programs measure what is not in this run, and print their figures:
+
+| program | measures |
+| --- | --- |
+| `python -m bench.compaction` | a pass of compaction |
+| `python -m bench.groups --kafka` | groups of many members, commits, a consumer of many partitions |
+| `python -m bench.log` | the size of a log beside its records, lookups in it, old clients |
+| `python -m bench.pipeline` | the pipeline on Spark |
+| `python -m bench.testing` | a broker in tests |
 """
 
 
@@ -199,7 +210,7 @@ def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
     """Return the text of docs/performance.md."""
     results = run["rows"]
     parts = [
-        INTRODUCTION.format(name=name, facts=_facts(run), runs=run["runs"]),
+        INTRODUCTION.format(name=name, summary=SUMMARY.read_text(), facts=_facts(run), runs=run["runs"]),
         f"## All goals\n\n{table.summary(results)}.\n",
         _goals(results),
         *(f"![{name}](performance/{name}.svg)\n" for name in drawn if not name.startswith("growth-")),
@@ -223,7 +234,7 @@ def _facts(run: dict[str, Any]) -> str:
         **run["versions"],
         **run["machine"],
     }
-    return "\n".join(["| | |\n| --- | --- |", *(f"| {name} | {value} |" for name, value in facts.items())])
+    return "\n".join(f"| {name} | {value} |" for name, value in facts.items())
 
 
 def _goals(results: Sequence[Result]) -> str:
