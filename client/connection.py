@@ -1,8 +1,8 @@
 """One connection to a broker: it sends requests, and reads the answers in order.
 
 It knows the frames and the versions of each API that both sides speak, but no topics, leaders or retries. It blocks;
-use it from one thread. After ConnectionLost it cannot be used again. Any other ClientError means that retrying does not
-help.
+use it from one thread. After ConnectionLost or KeyboardInterrupt it cannot be used again. Any other ClientError means
+that retrying does not help.
 """
 
 import itertools
@@ -38,8 +38,6 @@ class Connection:
         self._ids = itertools.count()
         self._sent: deque[tuple[Api, int, int]] = deque()
         self._answers = 0
-        # True while a frame is sent or read: an interrupt there leaves half a frame on the connection.
-        self._is_mid_frame = False
         try:
             self._socket = socket.create_connection((host, port), CONNECT_S)
         except socket.gaierror as error:
@@ -102,16 +100,13 @@ class Connection:
     def _send(self, api: Api, version: int, request: object) -> None:
         number = next(self._ids)
         data = encode_request(api, version, number, self._client_id, request)
-        self._begin_frame()
         try:
             self._socket.sendall(data)
         except OSError as error:
             raise self._lost(str(error)) from None
-        self._is_mid_frame = False
         self._sent.append((api, version, number))
 
     def _frame(self) -> memoryview:
-        self._begin_frame()
         head = self._read(SIZE_BYTES)
         size = int.from_bytes(head, "big", signed=True)
         if bytes(head[:2]) == _TLS_ALERT:
@@ -120,14 +115,7 @@ class Connection:
             )
         if not SIZE_BYTES <= size <= _LARGEST_BYTES:
             raise ClientError(f"{self.address} is not a Kafka broker: it answered {bytes(head)!r}")
-        frame = self._read(size)
-        self._is_mid_frame = False
-        return frame
-
-    def _begin_frame(self) -> None:
-        if self._is_mid_frame:
-            raise self._lost("a request was interrupted")
-        self._is_mid_frame = True
+        return self._read(size)
 
     def _read(self, count: int) -> memoryview:
         data = memoryview(bytearray(count))

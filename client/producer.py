@@ -9,11 +9,12 @@ import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from tidelog.client import interrupts
 from tidelog.client.cluster import FIRST_PAUSE_S, LONGEST_PAUSE_S, RETRIABLE, Cluster, Partition, check
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, ConnectionLost, Retriable, UnknownTopic, explain
@@ -80,10 +81,10 @@ class _Batch:
         self.attempts = 0
 
     def add(self, number: int, record: Record, size: int) -> None:
-        self.numbers.append(number)
         self.records.append(record)
         self.sizes.append(size)
         self.size_bytes += size
+        self.numbers.append(number)  # last, so that an interrupt leaves no number without its record
 
     def halves(self) -> tuple["_Batch", "_Batch"]:
         """Return the records as two batches."""
@@ -157,11 +158,12 @@ class Producer:
         to = Partition(topic, self._choose(topic, key) if partition is None else partition)
         batches = self._pending.setdefault(to, deque())
         limit = self._batch_bytes.get(to, BATCH_BYTES)
-        if not batches or batches[-1].attempts or batches[-1].size_bytes + size > limit:
-            batches.append(_Batch())
-            self._sticky.pop(topic, None)
-        batch = batches[-1]
+        is_new = not batches or batches[-1].attempts > 0 or batches[-1].size_bytes + size > limit
+        batch = _Batch() if is_new else batches[-1]
         batch.add(number, Record(len(batch.records), timestamp_ms, key, value, headers), size)
+        if is_new:
+            batches.append(batch)  # with a record in it, also for an interrupt
+            self._sticky.pop(topic, None)
         if not self._under_way:
             self._is_tried = False
         self._under_way += 1
@@ -186,12 +188,15 @@ class Producer:
                     self._cluster.partitions(error.topic, create=True)
         except Retriable as error:
             self._again(str(error))
+        except KeyboardInterrupt:
+            self._again("it was interrupted")  # an answer may be half read
+            raise
         if self._under_way and time.monotonic() - self._last_news > self._give_up_s:
             raise Stalled(self._first(), self._reason)
 
     def flush(self) -> None:
         """Wait until all records are acknowledged; Rejected, Stalled."""
-        while self._under_way:
+        while self._under_way > 0:
             self.poll(1)
 
     def settle(self, within_s: float) -> Rejected | None:
@@ -201,7 +206,7 @@ class Producer:
         """
         rejected: list[Rejected] = []
         deadline = time.monotonic() + within_s
-        while self._under_way and time.monotonic() < deadline:
+        while self._under_way > 0 and time.monotonic() < deadline:
             try:
                 self.poll(min(1.0, max(0.0, deadline - time.monotonic())))
             except Rejected as error:
@@ -225,25 +230,31 @@ class Producer:
         if self._identity is None:
             self._identity = self._new_identity()
         busy = {each for _, batches in self._in_flight.values() for each in batches}
-        ready = [each for each in self._pending if each not in busy]
+        ready = [each for each, batches in self._pending.items() if batches and each not in busy]
         for connection, partitions in self._cluster.by_leader(ready).items():
             if connection in self._in_flight:
                 continue
-            taken: dict[Partition, _Batch] = {}
-            size = 0
-            for each in partitions:
-                batch = self._next(each)
-                if taken and size + batch.size_bytes > _REQUEST_BYTES:
-                    break
-                self._pending[each].popleft()
-                if not self._pending[each]:
-                    del self._pending[each]
-                batch.attempts += 1
-                taken[each] = batch
-                size += batch.size_bytes
             # Recorded before the send, so that a failed send puts all of it back.
-            self._in_flight[connection] = (time.monotonic(), taken)
+            with interrupts.held():
+                taken = self._take(partitions)
+                self._in_flight[connection] = (time.monotonic(), taken)
             connection.send(PRODUCE, self._request(taken), _BY_NAME)
+
+    def _take(self, partitions: Iterable[Partition]) -> dict[Partition, _Batch]:
+        """Take the next batch of each partition, as many as a request has room for."""
+        taken: dict[Partition, _Batch] = {}
+        size = 0
+        for each in partitions:
+            batch = self._next(each)
+            if taken and size + batch.size_bytes > _REQUEST_BYTES:
+                break
+            self._pending[each].popleft()
+            if not self._pending[each]:
+                del self._pending[each]
+            batch.attempts += 1
+            taken[each] = batch
+            size += batch.size_bytes
+        return taken
 
     def _next(self, partition: Partition) -> _Batch:
         """Return the first batch of a partition, split until it is below the known limit."""
@@ -289,11 +300,12 @@ class Producer:
         refused: list[Rejected] = []
         for connection in ready:
             answer = connection.receive()
-            _, taken = self._in_flight.pop(connection)
-            for topic in answer.responses:
-                for each in topic.partition_responses:
-                    key = Partition(topic.name, each.index)
-                    refused += self._settle(key, taken.pop(key), each)
+            with interrupts.held():
+                _, taken = self._in_flight.pop(connection)
+                for topic in answer.responses:
+                    for each in topic.partition_responses:
+                        key = Partition(topic.name, each.index)
+                        refused += self._settle(key, taken.pop(key), each)
         if refused:
             raise min(refused, key=lambda each: each.number)
 
@@ -344,10 +356,11 @@ class Producer:
 
     def _again(self, reason: str) -> None:
         """Start again with new connections: unanswered batches are sent again, with the same sequence numbers."""
-        for _, batches in self._in_flight.values():
-            for each, batch in batches.items():
-                self._put_back(each, batch)
-        self._in_flight.clear()
+        with interrupts.held():
+            for _, batches in self._in_flight.values():
+                for each, batch in batches.items():
+                    self._put_back(each, batch)
+            self._in_flight.clear()
         self._cluster.forget()
         self._wait(reason)
 

@@ -7,7 +7,7 @@ so one function serves both engines, and a run on one continues what a run on th
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from importlib import util
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -42,10 +42,24 @@ class Threads:
     def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Run the tasks. After an error or Ctrl-C no task begins, and those under way are waited for."""
         pool = ThreadPoolExecutor(self.cores, thread_name_prefix="task")
+        failed: list[BaseException] = []
+
+        def task(item: Item) -> Result:
+            if failed:
+                raise CancelledError
+            try:
+                return work(item)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
         try:
-            return [*pool.map(work, items)]
+            return [*pool.map(task, items)]
+        except CancelledError:
+            raise failed[0] from None
         finally:
             pool.shutdown(cancel_futures=True)
+            failed.clear()  # the error and this function would keep each other
 
 
 class Executors:
