@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tidelog.cli import completion
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shortened, shown
@@ -57,8 +58,20 @@ def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> An
     return value
 
 
-topic_argument = click.argument("topic", metavar="TOPIC", callback=utf8, help="The name of the topic.")
-group_argument = click.argument("group", metavar="GROUP", callback=utf8, help="The name of the group.")
+topic_argument = click.argument(
+    "topic",
+    metavar="TOPIC",
+    callback=utf8,
+    shell_complete=completion.topics,
+    help="The name of the topic.",
+)
+group_argument = click.argument(
+    "group",
+    metavar="GROUP",
+    callback=utf8,
+    shell_complete=completion.groups,
+    help="The name of the group.",
+)
 bootstrap_option = click.option(
     "--bootstrap",
     metavar="HOST:PORT",

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import offsets
+from tidelog.cli import completion, offsets
 from tidelog.cli.arguments import (
     Integer,
     Verbs,
@@ -59,7 +59,15 @@ def audit() -> None:
 
 @audit.command("keys")
 @topic_argument
-@click.option("--group", "-g", metavar="GROUP", required=True, callback=utf8, help="The group that reads it.")
+@click.option(
+    "--group",
+    "-g",
+    metavar="GROUP",
+    required=True,
+    callback=utf8,
+    shell_complete=completion.groups,
+    help="The group that reads it.",
+)
 @partitions_option
 @click.option(
     "--memory",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidelog.cli import completion
 from tidelog.cli.arguments import (
     PATH,
     Integer,
@@ -55,7 +56,11 @@ def configs() -> None:
 
 
 _topic_option = click.option(
-    "--topic", metavar="NAME", callback=utf8, help="The topic whose options to show or change."
+    "--topic",
+    metavar="NAME",
+    callback=utf8,
+    shell_complete=completion.topics,
+    help="The topic whose options to show or change.",
 )
 _broker_option = click.option(
     "--broker", metavar="ID", type=Integer(0, INT_MAX), help="The broker, by its node.id."

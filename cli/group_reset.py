@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from tidelog.cli import offsets
+from tidelog.cli import completion, offsets
 from tidelog.cli.arguments import (
     TIME_HELP,
     Integer,
@@ -94,6 +94,7 @@ class _Partition(NamedTuple):
     metavar="NAME[:P,P]",
     multiple=True,
     callback=utf8,
+    shell_complete=completion.topics,
     help="A topic, or some of its partitions; may be repeated.",
 )
 @click.option("--all-topics", is_flag=True, help="Every partition that the group has committed an offset of.")

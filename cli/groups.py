@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidelog.cli import groups_held, offsets
+from tidelog.cli import completion, groups_held, offsets
 from tidelog.cli.arguments import (
     Verbs,
     bootstrap_option,
@@ -207,6 +207,7 @@ def _partitions(
     nargs=-1,
     required=True,
     callback=utf8,
+    shell_complete=completion.groups,
     help="Names, or patterns such as 'test-*'.",
 )
 @click.option("--address", metavar="ADDRESS", help="Only groups for which this address has committed.")

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from tidelog.cli import completion
 from tidelog.cli.arguments import bootstrap_option, json_option, utf8
 from tidelog.cli.connect import connected, partitions_of
 from tidelog.cli.exit_codes import OK
@@ -26,6 +27,7 @@ SIZES: Final = (
     metavar="NAME",
     multiple=True,
     callback=utf8,
+    shell_complete=completion.topics,
     help="Default: all; may be repeated.",
 )
 @json_option

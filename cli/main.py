@@ -19,13 +19,12 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 import tidelog
+from tidelog.cli import completion
 from tidelog.cli.arguments import Verbs
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note
 
-# A shell sets this variable to ask for completions.
-_COMPLETE: Final = "_TIDELOG_COMPLETE"
 # Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
 # runs, so `--help` is fast.
 _VERBS: Final = {
@@ -46,6 +45,10 @@ _VERBS: Final = {
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
     "audit": ("audit.audit", "Compare what a group has read with what was produced."),
     "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
+    "completion": (
+        "completion.completion",
+        "Print the script that completes command lines in a shell.",
+    ),
     "version": ("version.version", "Print the version."),
     "test-control": ("control.test_control", "Move the clock of a broker, and make requests fail."),
 }
@@ -84,7 +87,7 @@ class _Tidelog(Verbs):
 
     def _run(self, name: str, args: list[str]) -> int:
         try:
-            if wanted := os.environ.get(_COMPLETE):
+            if wanted := os.environ.get(completion.VARIABLE):
                 return self._complete(name, wanted)
             with self.make_context(name, args) as context:
                 status: int = self.invoke(context)
@@ -103,13 +106,15 @@ class _Tidelog(Verbs):
         from click.shell_completion import shell_complete
 
         try:
-            status = shell_complete(self, {}, name, _COMPLETE, wanted)
+            status = shell_complete(self, {}, name, completion.VARIABLE, wanted)
         except (KeyError, ValueError) as error:
             raise CommandError(
-                f"{_COMPLETE}={wanted}: the shell has not set the words to complete: {error}", USAGE
+                f"{completion.VARIABLE}={wanted}: the shell has not set the words to complete: {error}", USAGE
             ) from None
         if status:
-            raise CommandError(f"{_COMPLETE}={wanted}: must be bash_source, zsh_source or fish_source", USAGE)
+            raise CommandError(
+                f"{completion.VARIABLE}={wanted}: must be bash_source, zsh_source or fish_source", USAGE
+            )
         return OK
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from tidelog.cli import formats
+from tidelog.cli import completion, formats
 from tidelog.cli.arguments import (
     TIME_HELP,
     Integer,
@@ -67,6 +67,7 @@ STALLED_S: Final = 30
     required=True,
     metavar="TOPIC...",
     callback=utf8,
+    shell_complete=completion.topics,
     help="Names, or patterns such as 'orders-*'.",
 )
 @partitions_option

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from kafka import KafkaProducer
 
 from bench.kafka import QUICK_JVM, ApacheKafka
-from tests.support.broker import Broker, Running
+from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.java import jars, needs_java
 from tests.support.sockets import LEAVES_SOCKETS
@@ -46,6 +46,45 @@ def late(shared_broker: Running, topic: str) -> str:
             to.send(topic, b"%d" % number, partition=partition, timestamp_ms=at)
         to.flush()
     return topic
+
+
+def test_bash_completes_topics_and_groups_of_the_broker(
+    shared_broker: Running, topic: str, tmp_path: Path
+) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic))
+    (tmp_path / "a-file").touch()
+
+    def completed(*words: str, bootstrap: str = shared_broker.address) -> list[str]:
+        script = f"""
+            eval "$(tidelog completion bash)"
+            COMP_WORDS=(tidelog {" ".join(words)}) COMP_CWORD={len(words)}
+            _tidelog_completion tidelog
+            printf '%s\\n' "${{COMPREPLY[@]}}"
+        """
+        path = f"{COMMAND.parent}:{os.environ['PATH']}"
+        found = subprocess.run(
+            ["bash", "-c", script],
+            env={**environment(), "TIDELOG_BOOTSTRAP": bootstrap, "PATH": path},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert not found.stderr
+        return found.stdout.split()
+
+    begun = topic[:-2]
+    assert topic in completed("tail", begun)
+    assert completed("topics", "describe", topic) == [topic]
+    assert completed("configs", "describe", "--topic", topic) == [topic]
+    assert completed("groups", "describe", "no-such-") == []
+    assert completed("topics", "desc") == ["describe"]
+    # A broker that does not answer, and one that is not there.
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        assert completed("tail", begun, bootstrap=f"127.0.0.1:{port}") == []
+    assert completed("tail", begun, bootstrap=f"127.0.0.1:{port}") == []
 
 
 def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:

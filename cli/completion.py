@@ -1,0 +1,76 @@
+"""`tidelog completion`: the script by which a shell completes command lines, and names from the broker."""
+
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import OK
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
+
+# A shell waits for the names, and shows nothing meanwhile.
+NAMES_WITHIN_S: Final = 1.0
+# A shell sets this variable to ask for completions.
+VARIABLE: Final = "_TIDELOG_COMPLETE"
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS), help="The shell.")
+def completion(shell: str) -> int:
+    """Print the script that completes command lines in a shell: verbs, options, topics and groups.
+
+    In bash or zsh, run eval "$(tidelog completion bash)" with the name of the shell. In fish, run tidelog completion
+    fish | source.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    print(kind(click.get_current_context().find_root().command, {}, "tidelog", VARIABLE).source())
+    return OK
+
+
+def topics(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the topics of the broker that begin so; none if it does not answer."""
+    return _names(context, begun, lambda cluster: (each.name for each in cluster.metadata(None).topics))
+
+
+def groups(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the groups of the broker that begin so; none if it does not answer."""
+    from tidelog.client.groups import list_groups
+
+    return _names(context, begun, list_groups)
+
+
+def _names(context: click.Context, begun: str, ask: "Callable[[Cluster], Iterable[str]]") -> list[str]:
+    from tidelog.cli.connect import connected
+
+    bootstrap = context.params.get("bootstrap")
+    if not bootstrap:  # a verb that works without a broker
+        return []
+    with suppress(CommandError, TimeoutError), _limited(), connected(bootstrap) as cluster:
+        return sorted(name for name in ask(cluster) if name.startswith(begun))
+    return []
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise TimeoutError after NAMES_WITHIN_S."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, NAMES_WITHIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
