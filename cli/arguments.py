@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from tidelog.cli import completion
+from tidelog.cli import completion, profiles
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.text import is_utf8, shortened, shown
@@ -75,9 +75,8 @@ group_argument = click.argument(
 bootstrap_option = click.option(
     "--bootstrap",
     metavar="HOST:PORT",
-    envvar="TIDELOG_BOOTSTRAP",
-    show_envvar=True,
-    default="127.0.0.1:9092",
+    default=profiles.bootstrap,
+    show_default="TIDELOG_BOOTSTRAP, the profile, or 127.0.0.1:9092",
     callback=utf8,
     help="Where the broker listens.",
 )

@@ -23,6 +23,7 @@ from tidelog.cli import completion
 from tidelog.cli.arguments import Verbs
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.profiles import profile_option
 from tidelog.cli.text import called, drop_output, note
 
 # Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
@@ -154,6 +155,7 @@ app = _Tidelog(
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     params=[
+        profile_option,
         click.Option(
             ["--version"],
             is_flag=True,
@@ -161,6 +163,6 @@ app = _Tidelog(
             expose_value=False,
             callback=_print_version,
             help="Print the version.",
-        )
+        ),
     ],
 )
