@@ -194,7 +194,7 @@ class GroupsWorld(World):
         if not isinstance(put, Partition):
             return
         asked = self._asked(group_id, of=(True, False))
-        answer = self.groups.log.on_disk([put], ErrorCode.NONE, ErrorCode.NOT_COORDINATOR, 0)
+        answer = self.groups.log.on_disk([put], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR, 0)
 
         def answered(code: ErrorCode) -> None:
             if code:
