@@ -198,7 +198,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
         True,
     )
     compacted = f"{topic}-compacted"
-    ok(tidelog(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact"))
+    ok(tidelog(shared_broker, "topics", "create", compacted, "--config", "cleanup.policy=compact"))
     refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     why = "records can be deleted only if cleanup.policy includes delete (POLICY_VIOLATION, 44)"
@@ -236,7 +236,7 @@ def test_records_are_deleted_by_offset_time_and_all(new_broker: Callable[..., Br
 
 def test_sizes_on_disk_are_shown(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker()
-    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2, "--option", "retention.ms=-1"))
+    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2, "--config", "retention.ms=-1"))
     send(broker, topic, 5)
     size = sum(path.stat().st_size for path in broker.data_dir.glob(f"{topic}-0/*.log"))
     *found, folder = rows(tidelog(broker, "log-dirs", "--json"))

@@ -1,0 +1,64 @@
+"""The spellings of options that verbs share, and the old ones that still work."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tidelog.cli.broker_options import configure
+from tidelog.cli.exit_codes import OK, USAGE
+from tidelog.cli.main import app
+from tidelog.config.errors import ConfigError
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "old"),
+    [
+        (["topics", "create", "x"], "--option"),
+        (["test-control", "create-topic", "x"], "--option"),
+        (["import", "/no/folder-0", "--topic", "x", "--data-dir", "/no/data"], "--option"),
+        (["explain", "retention", "x"], "--override"),
+        (["serve"], "--override"),
+    ],
+)
+def test_an_old_spelling_works_with_a_note_and_is_not_in_the_help(verb: list[str], old: str) -> None:
+    new_code, _, new_error = run(*verb, "--config", "a")
+    code, _, error = run(*verb, old, "a")
+    assert (code, error) == (USAGE, f"tidelog: {old} is an old spelling; write --config\n{new_error}")
+    assert new_code == USAGE
+    assert "write it as name=value" in new_error
+    code, usage, error = run(*verb, "--help")
+    assert (code, error) == (OK, "")
+    assert "--config NAME=VALUE" in usage
+    assert old not in usage
+
+
+def test_old_and_new_spellings_add_up() -> None:
+    code, _, error = run(
+        "topics", "create", "x", "--option", "a=1", "--config", "b=2", "--bootstrap", "nowhere:x"
+    )
+    assert (code, error.count("\n")) == (USAGE, 2)
+
+
+def test_config_with_a_file_is_the_file_of_the_broker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a=b"
+    folder.mkdir()
+    file = folder / "server.properties"
+    file.write_text("node.id=7\nnum.partitions=2\n")
+    config = configure(None, [str(file), "num.partitions=3"], None)
+    assert (config.node_id, config.num_partitions) == (7, 3)
+    assert capsys.readouterr().err.count(f"write --config-file {file}\n") == 1
+    assert configure(file, ["num.partitions=3"], None) == config
+    assert capsys.readouterr().err == ""
+
+
+def test_config_without_a_value_or_a_file_names_both_spellings() -> None:
+    with pytest.raises(ConfigError, match="write it as name=value; --config-file takes a file"):
+        configure(None, ["num.partitions"], None)
