@@ -90,6 +90,9 @@ topic_argument = click.argument("topic", metavar="TOPIC", callback=utf8, help="T
 group_argument = click.argument("group", metavar="GROUP", callback=utf8, help="The name of the group.")
 bootstrap_option = click.option(
     "--bootstrap",
+    "-b",
+    cls=Spelled,
+    also=("--bootstrap-server", "--brokers"),
     metavar="HOST:PORT",
     envvar="TIDELOG_BOOTSTRAP",
     show_envvar=True,

@@ -32,7 +32,7 @@ overrides_option = click.option(
 def without_file(config_file: Path | None, settings: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Return the file and the settings of a command line; ConfigError for a setting that is neither.
 
-    `--config FILE` is an old spelling of `--config-file FILE`. The name of an option has no slash, so `/a=b/c` is a file.
+    `--config FILE` is an old spelling of `--config-file FILE`. No name has a slash, so `/a=b/c` is a file.
     """
     options = []
     for setting in settings:

@@ -62,3 +62,20 @@ def test_config_with_a_file_is_the_file_of_the_broker(
 def test_config_without_a_value_or_a_file_names_both_spellings() -> None:
     with pytest.raises(ConfigError, match="write it as name=value; --config-file takes a file"):
         configure(None, ["num.partitions"], None)
+
+
+@pytest.mark.parametrize("flag", ["-b", "--bootstrap", "--bootstrap-server", "--brokers"])
+@pytest.mark.parametrize(
+    "verb", [["tail", "x"], ["topics", "list"], ["configs", "describe", "--topic", "x"], ["ping"]]
+)
+def test_a_broker_is_named_by_any_of_its_spellings(verb: list[str], flag: str) -> None:
+    code, _, error = run(*verb, flag, "a:b:c")
+    assert (code, error.count("\n")) == (USAGE, 1)
+    assert "a:b:c" in error
+
+
+def test_the_last_spelling_wins_and_the_help_shows_two() -> None:
+    assert "--bootstrap c:d" in run("topics", "list", "-b", "a:b", "--brokers", "c:d")[2]
+    usage = run("topics", "list", "--help")[1]
+    assert "-b, --bootstrap HOST:PORT" in usage
+    assert "--brokers" not in usage
