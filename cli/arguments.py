@@ -149,13 +149,16 @@ def is_match(name: str, pattern: str) -> bool:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return options from name=value texts; CommandError for any other text."""
+    """Return options from name=value texts, with sizes and durations as plain numbers; CommandError for other text."""
+    from tidelog.config.units import plain
+
     options: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise CommandError(
-                f"--config {text}: write it as name=value, such as segment.bytes=1000000", USAGE
-            )
-        options[name.strip()] = value.strip()
+            raise CommandError(f"--config {text}: write it as name=value, such as segment.bytes=64MiB", USAGE)
+        try:
+            options[name.strip()] = plain(name.strip(), value.strip())
+        except ValueError as error:
+            raise CommandError(f"--config {text}: {error}", USAGE) from None
     return options

@@ -24,6 +24,7 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import confirm, counted
 from tidelog.config.kinds import INT_MAX
+from tidelog.config.units import readable
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -110,7 +111,11 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
     else:
         print(f"topic {topic}, id {_id(described)}")
         print(
-            "options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's")
+            "options "
+            + (
+                " ".join(f"{key}={readable(key, value)}" for key, value in options.items())
+                or "as the broker's"
+            )
         )
         print_rows(DESCRIBED, rows, as_json=False)
         if read_on := refusing - {key.partition for key in unread}:

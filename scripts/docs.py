@@ -50,6 +50,19 @@ source, and for a misspelled option the nearest name:
 """
 
 OPTIONS_OF_TOPICS = """\
+### Sizes and durations
+
+In files, in the environment and on the command line, options that count bytes or a time take a unit. The broker
+stores plain numbers, and clients send and get plain numbers, as with Kafka.
+
+| options | units | example |
+| --- | --- | --- |
+| `*.ms`, `*.minutes`, `*.hours` | `ms`, `s`, `m`, `h`, `d`, `w` | `retention.ms=7d`, `log.roll.ms=1h30m` |
+| `*.bytes`, `*.bytes.per.second`, `*.buffer.size` | `B`, `KiB`, `MiB`, `GiB`, `TiB` | `segment.bytes=64MiB` |
+
+`KB`, `MB`, `GB` and `TB` are powers of 1000. The value must be a whole number of the option's own unit:
+`log.retention.hours=90m` is an error.
+
 ## Options of topics
 
 Set these when you create a topic (`tidelog topics create --config`), or change them at any time

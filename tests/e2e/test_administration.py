@@ -63,11 +63,12 @@ def read(broker: Running, topic: str, count: int, partition: int = 0) -> list[tu
 def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
     ok(tidelog(shared_broker, "topics", "create", topic))
     said = ok(
-        tidelog(
-            shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000000"
-        )
+        tidelog(shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000s")
     )
     assert said == f"topic {topic} changed: 3 partitions, retention.ms=5000000\n"
+    readable = "retention.ms=5000000 (5000s)"
+    assert f"options {readable}\n" in ok(tidelog(shared_broker, "topics", "describe", topic))
+    assert "5000000 (5000s)" in ok(tidelog(shared_broker, "configs", "describe", "--topic", topic))
     changed = rows(
         tidelog(
             shared_broker,

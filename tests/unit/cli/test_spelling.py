@@ -79,3 +79,13 @@ def test_the_last_spelling_wins_and_the_help_shows_two() -> None:
     usage = run("topics", "list", "--help")[1]
     assert "-b, --bootstrap HOST:PORT" in usage
     assert "--brokers" not in usage
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["topics", "create", "x"], ["topics", "alter", "x"], ["configs", "alter", "--topic", "x"]],
+)
+def test_a_wrong_unit_is_refused_before_a_broker_is_asked(verb: list[str]) -> None:
+    code, _, error = run(*verb, "--config", "retention.ms=7 fortnights", "-b", "nowhere:9092")
+    said = "--config retention.ms=7 fortnights: fortnights is not a unit; write ms, s, m, h, d or w"
+    assert (code, error) == (USAGE, f"tidelog: {said}\n")
