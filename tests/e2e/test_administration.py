@@ -60,6 +60,22 @@ def read(broker: Running, topic: str, count: int, partition: int = 0) -> list[tu
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+def test_a_topic_is_created_like_another(shared_broker: Running, topic: str) -> None:
+    own = ["--config", "retention.ms=1d", "--config", "cleanup.policy=compact"]
+    ok(tidelog(shared_broker, "topics", "create", topic, "--partitions", 3, *own))
+    like = ["--like", topic]
+    ok(tidelog(shared_broker, "topics", "create", f"{topic}-a", *like))
+    change = ["--partitions", 2, "--config", "retention.ms=2d"]
+    ok(tidelog(shared_broker, "topics", "create", f"{topic}-b", *like, *change))
+    for name, partitions, retention in ((f"{topic}-a", 3, "86400000"), (f"{topic}-b", 2, "172800000")):
+        (found,) = rows(tidelog(shared_broker, "topics", "describe", name, "--json"))
+        assert len(found["partitions"]) == partitions
+        assert found["options"] == {"cleanup.policy": "compact", "retention.ms": retention}
+    missing = tidelog(shared_broker, "topics", "create", f"{topic}-c", "--like", f"{topic}-none")
+    assert missing.returncode == 1
+    assert f"topic {topic}-none does not exist" in missing.stderr
+
+
 def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
     ok(tidelog(shared_broker, "topics", "create", topic))
     said = ok(
