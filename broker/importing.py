@@ -141,7 +141,7 @@ def _record(catalog: Catalog, name: str, options: dict[str, str]) -> TopicRecord
     for record in catalog.topics():
         if record.name == name:
             if options and options != record.options:
-                raise StorageError(f"topic {name}: exists with other options; leave --option out")
+                raise StorageError(f"topic {name}: exists with other options; leave --config out")
             return record
         if metric_name(record.name) == metric_name(name):
             raise StorageError(str(TopicNamesCollide(name, record.name)))

@@ -4,7 +4,7 @@ Text that is sent to a broker is UTF-8, and no longer than the protocol allows.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,13 +14,11 @@ import click
 from tidelog.cli import completion, profiles
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
-from tidelog.cli.text import is_utf8, shortened, shown
+from tidelog.cli.text import is_utf8, note, shortened, shown
 
 _Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
-TIME_HELP: Final = (
-    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it has a zone"
-)
+TIME_HELP: Final = "09:00, 'yesterday 09:00', 1h (ago), 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it has a zone"
 PATH: Final = click.Path(path_type=Path)
 # The protocol has the length of a string as an int16.
 TEXT_MAX_BYTES: Final = 32_767
@@ -36,6 +34,35 @@ class Integer(click.IntRange):
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,30}", value):
             self.fail(f"{shortened(value)!r} is not a valid integer", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Spelled(click.Option):
+    """An option with spellings that the help does not list: `also` works as well, `old` prints a note too."""
+
+    def __init__(
+        self, *arguments: Any, also: Sequence[str] = (), old: Sequence[str] = (), **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._also, self._old = also, old
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Declare the spellings; a value of an old one is kept apart, so that `consume_value` sees it."""
+        super().add_to_parser(parser, ctx)
+        action = "append" if self.multiple else "store"
+        for flag in self._also:
+            parser.add_option(obj=self, opts=[flag], dest=self.name, action=action)
+        for flag in self._old:
+            parser.add_option(obj=self, opts=[flag], dest=flag, action=action)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        """Return the value, with those of old spellings, and where it is from."""
+        given = dict(opts)
+        for flag in self._old:
+            if flag in opts:
+                if not ctx.resilient_parsing:  # a shell asks for completions
+                    note(f"{flag} is an old spelling; write {self.opts[0]}")
+                given[str(self.name)] = [*given.get(str(self.name), ()), *opts[flag]]
+        return super().consume_value(ctx, given)
 
 
 class Verbs(click.Group):
@@ -74,6 +101,9 @@ group_argument = click.argument(
 )
 bootstrap_option = click.option(
     "--bootstrap",
+    "-b",
+    cls=Spelled,
+    also=("--bootstrap-server", "--brokers"),
     metavar="HOST:PORT",
     default=profiles.bootstrap,
     show_default="TIDELOG_BOOTSTRAP, the profile, or 127.0.0.1:9092",
@@ -92,19 +122,16 @@ partitions_option = click.option(
 )
 
 
-def options_of_new_topic(*flags: str) -> Callable[[_Command], _Command]:
-    """Return the option, with these names, that sets options of a new topic."""
-    return click.option(
-        *flags,
-        "options",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=utf8,
-        help="Set an option of a new topic; may be repeated.",
-    )
-
-
-topic_options_option = options_of_new_topic("--config", "--option")
+topic_options_option = click.option(
+    "--config",
+    "options",
+    cls=Spelled,
+    old=("--option",),
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=utf8,
+    help="Set an option of a new topic; may be repeated.",
+)
 config_option = click.option(
     "--config",
     metavar="NAME=VALUE",
@@ -131,12 +158,17 @@ def is_match(name: str, pattern: str) -> bool:
     return is_pattern(pattern) and fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
-def parse_options(texts: Sequence[str], flag: str = "--config") -> dict[str, str]:
-    """Return options from name=value texts; CommandError for any other text."""
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
+    """Return options from name=value texts, with sizes and durations as plain numbers; CommandError for other text."""
+    from tidelog.config.units import plain
+
     options: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise CommandError(f"{flag} {text}: write it as name=value, such as segment.bytes=1000000", USAGE)
-        options[name.strip()] = value.strip()
+            raise CommandError(f"--config {text}: write it as name=value, such as segment.bytes=64MiB", USAGE)
+        try:
+            options[name.strip()] = plain(name.strip(), value.strip())
+        except ValueError as error:
+            raise CommandError(f"--config {text}: {error}", USAGE) from None
     return options

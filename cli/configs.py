@@ -28,6 +28,7 @@ from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, or_dash, print_rows, to_json
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.nearest import nearest
+from tidelog.config.units import readable
 
 if TYPE_CHECKING:
     from tidelog.broker.stored_options import Owner
@@ -101,7 +102,7 @@ def describe(
     rows = [
         {
             "option": name,
-            "value": option.value,
+            "value": option.value if as_json else readable(name, option.value),
             "source": SOURCES.get(option.config_source, "unknown"),
             "read_only": option.read_only,
         }
@@ -121,7 +122,10 @@ def _describe_stored(
     folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
     with _folder_errors():
         found = stored_options.stored(folder, owner)
-    rows = [{"option": option, "value": value} for option, value in sorted(found.items())]
+    rows = [
+        {"option": option, "value": value if as_json else readable(option, value)}
+        for option, value in sorted(found.items())
+    ]
     _print(OPTIONS[:2], rows, as_json, name, f"{name}: no option is kept in {folder}")
     return OK
 

@@ -11,8 +11,8 @@ import click
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
-from tidelog.cli.arguments import PATH, Integer, options_of_new_topic, parse_options, utf8
-from tidelog.cli.broker_options import config_file_option, configure
+from tidelog.cli.arguments import PATH, Integer, parse_options, topic_options_option, utf8
+from tidelog.cli.broker_options import config_file_option, configure, without_file
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
@@ -33,7 +33,7 @@ from tidelog.storage.layout import partition_of
 )
 @click.option("--data-dir", type=PATH, required=True, help="The data folder; created if it is missing.")
 @click.option("--partition", type=Integer(0, INT_MAX), help="Default: the number in the folder's name.")
-@options_of_new_topic("--option")
+@topic_options_option
 @config_file_option
 def import_folder(
     folder: Path,
@@ -50,11 +50,10 @@ def import_folder(
     """
     number = _number(folder) if partition is None else partition
     try:
+        config_file, options = without_file(config_file, options)
         config = configure(config_file, (), data_dir)
         with quiet():
-            imported = import_partition(
-                config, Clock(), folder, topic, number, parse_options(options, "--option")
-            )
+            imported = import_partition(config, Clock(), folder, topic, number, parse_options(options))
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (StorageError, CatalogError) as error:
@@ -113,10 +112,10 @@ def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) ->
 def _remedy(config: TopicConfig) -> str:
     if config.overrides.keys() & {"retention.ms", "retention.bytes"}:
         return (
-            "move the partition away first, and import it into a new topic with --option retention.ms=-1: this topic "
+            "move the partition away first, and import it into a new topic with --config retention.ms=-1: this topic "
             "sets its own retention"
         )
     return (
-        "start it with log.retention.ms=-1 and log.retention.bytes=-1 (--override, or in server.properties), or import "
-        "into a new topic with --option retention.ms=-1"
+        "start it with log.retention.ms=-1 and log.retention.bytes=-1 (--config, or in server.properties), or import "
+        "into a new topic with --config retention.ms=-1"
     )

@@ -123,9 +123,9 @@ def _address_taken(error: CannotListen, config: BrokerConfig) -> str:
     port = error.listener.port
     option = "--port"
     if error.listener not in config.listeners:
-        option = "--override http.port=N"
+        option = "--config http.port=N"
     elif error.listener != config.listeners[0]:
-        option = "--override listeners=..."
+        option = "--config listeners=..."
     return (
         f"port {port} is in use ({error.listener}): choose another with {option}; to see which process uses it: "
         f"ss -ltnp sport = :{port}"

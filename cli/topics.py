@@ -1,7 +1,7 @@
 """`tidelog topics`: create, list, describe, alter and delete topics. The broker checks options."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,7 @@ from tidelog.cli.arguments import (
     parse_options,
     topic_argument,
     topic_options_option,
+    utf8,
     yes_option,
 )
 from tidelog.cli.connect import choose, connected, describe_topic, note_unread
@@ -24,6 +25,10 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import confirm, counted
 from tidelog.config.kinds import INT_MAX
+from tidelog.config.units import readable
+
+if TYPE_CHECKING:
+    from tidelog.client.cluster import Cluster
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -41,10 +46,21 @@ def topics() -> None:
 @topic_argument
 @click.option("--partitions", type=Integer(1, INT_MAX), help="Default: the broker's num.partitions.")
 @topic_options_option
+@click.option(
+    "--like",
+    metavar="TOPIC",
+    callback=utf8,
+    help="Take the partitions and own options of this topic, unless --partitions and --config set them.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
 def create(
-    topic: str, partitions: int | None, options: Sequence[str], if_not_exists: bool, bootstrap: str
+    topic: str,
+    partitions: int | None,
+    options: Sequence[str],
+    like: str | None,
+    if_not_exists: bool,
+    bootstrap: str,
 ) -> int:
     """Create a topic."""
     wanted = parse_options(options)
@@ -53,6 +69,11 @@ def create(
         from tidelog.client.errors import BrokerError
         from tidelog.protocol.error_codes import ErrorCode
 
+        if like is not None:
+            described = describe_topic(cluster, like)
+            if partitions is None:
+                partitions = len(described.partitions)
+            wanted = _own_options(cluster, like) | wanted
         try:
             count = create_topic(cluster, topic, BROKER_DEFAULT if partitions is None else partitions, wanted)
         except BrokerError as error:
@@ -79,6 +100,14 @@ def list_all(as_json: bool, bootstrap: str) -> int:
     return OK
 
 
+def _own_options(cluster: "Cluster", topic: str) -> dict[str, str]:
+    """Return the options that were set on a topic."""
+    from tidelog.client.admin import Resource
+
+    found = configs.options_of(cluster, Resource(topic), every=False)
+    return {key: option.value for key, option in found.items() if option.config_source == configs.OF_TOPIC}
+
+
 def _id(topic: Any) -> str:
     from uuid import UUID
 
@@ -92,13 +121,11 @@ def _id(topic: Any) -> str:
 def describe(topic: str, as_json: bool, bootstrap: str) -> int:
     """Show a topic's partitions, and the options that were set on it."""
     with connected(bootstrap) as cluster:
-        from tidelog.client.admin import Resource
         from tidelog.client.errors import STORAGE_FAILS
 
         described = describe_topic(cluster, topic)
         ranges, unread = offsets.ranges(cluster, choose(described))
-        found = configs.options_of(cluster, Resource(topic), every=False)
-    options = {key: option.value for key, option in found.items() if option.config_source == configs.OF_TOPIC}
+        options = _own_options(cluster, topic)
     refusing = {
         partition.partition_index
         for partition in described.partitions
@@ -110,7 +137,11 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
     else:
         print(f"topic {topic}, id {_id(described)}")
         print(
-            "options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's")
+            "options "
+            + (
+                " ".join(f"{key}={readable(key, value)}" for key, value in options.items())
+                or "as the broker's"
+            )
         )
         print_rows(DESCRIBED, rows, as_json=False)
         if read_on := refusing - {key.partition for key in unread}:

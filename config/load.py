@@ -19,6 +19,7 @@ from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS
+from tidelog.config.units import plain
 
 # Variables with the prefix KAFKA_ that are not options: those of the JVM and the image, and those that Docker links and
 # Kubernetes set beside a service named "kafka".
@@ -132,13 +133,22 @@ def _settle(settings: Iterable[Setting], notes: list[str], inert: dict[str, str]
             notes.append(_note(setting))
             row = BROKER_INERT.get(setting.name)
             if row is not None:
-                inert[row.name] = row.text(row.read(setting.text, source=setting.source))
+                inert[row.name] = row.text(row.read(_plain(setting).text, source=setting.source))
             continue
         name, row, unit = known
         if name in chosen and chosen[name].unit < unit:
             continue
-        chosen[name] = Chosen(setting, row, unit)
+        chosen[name] = Chosen(_plain(setting), row, unit)
     return chosen
+
+
+def _plain(setting: Setting) -> Setting:
+    """Return a setting with its size or duration as a plain number."""
+    name, text, source = setting
+    try:
+        return Setting(name, plain(name, text), source)
+    except ValueError as error:
+        raise ConfigError(name, str(error), value=text, source=source) from None
 
 
 def _note(setting: Setting) -> str:

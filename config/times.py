@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
 ACCEPTED: Final = (
-    "09:00, 'yesterday 09:00', '2 hours ago', -1h, 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "
+    "09:00, 'yesterday 09:00', 5m or '2 hours ago', 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "
     "UTC or a zone such as Europe/Berlin), or @ and epoch seconds or milliseconds"
 )
 
@@ -37,6 +37,7 @@ _LARGE_UNITS: Final = (
 _LONGEST: Final = 200
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
+_SPANS = re.compile(rf"(?:{_SPAN.pattern})+")
 _NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
 _CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
 # Nine o'clock is 09.00 in half of Europe.
@@ -68,6 +69,8 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         found_ms = now_ms - _span_ms(text, words.removesuffix("ago"))
     elif words.startswith("-"):
         found_ms = now_ms - _span_ms(text, words.removeprefix("-"))
+    elif _is_span(words):
+        found_ms = _bare_span_ms(text, words, now_ms)
     elif words.startswith("@") and _NUMBER.fullmatch(words, 1):
         found_ms = _epoch_ms(text, words[1:])
     elif slip := _DOTTED_CLOCK.fullmatch(words):
@@ -136,6 +139,19 @@ def _span_ms(text: str, words: str) -> int:
     if not words:
         raise _no_time(text)
     return round(total_ms)
+
+
+def _is_span(words: str) -> bool:
+    """Return whether this is a duration; 20240301T09Z is a time."""
+    return bool(_SPANS.fullmatch(words)) and all(part[2] in _UNIT_MS for part in _SPAN.finditer(words))
+
+
+def _bare_span_ms(text: str, words: str, now_ms: int) -> int:
+    """Return the time that is a duration before now, if that is not rather something else."""
+    found_ms = now_ms - _span_ms(text, words)
+    if found_ms < _MEANT_FROM_MS:
+        raise TimeError(f"'{text}' would be before 2000; write '{text} ago' if that is meant")
+    return found_ms
 
 
 def _bare_number_ms(text: str, number: str) -> int:

@@ -6,7 +6,7 @@ config=${TIDELOG_CONFIG:-/etc/tidelog/server.properties}
 ready=${TIDELOG_READY_FILE:-/tmp/tidelog.ready}
 
 if [ -f "$config" ]; then
-    set -- --config "$config" "$@"
+    set -- --config-file "$config" "$@"
 else
     if [ -z "${KAFKA_LISTENERS:-}" ]; then
         export KAFKA_LISTENERS=PLAINTEXT://:9092

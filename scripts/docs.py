@@ -32,9 +32,9 @@ The broker reads options from these sources. If several set the same option, the
 | source | example |
 | --- | --- |
 | default | |
-| properties file | `tidelog serve --config server.properties` |
+| properties file | `tidelog serve --config-file server.properties` |
 | environment | `KAFKA_LOG_SEGMENT_BYTES=1048576` |
-| command line | `--override log.segment.bytes=1048576` (may be repeated), `--port`, `--data-dir` |
+| command line | `--config log.segment.bytes=1048576` (may be repeated), `--port`, `--data-dir` |
 | change while the broker runs | `tidelog configs alter --broker 1 --config max.connections=5000` |
 
 Names in the environment follow the apache/kafka image: one underscore stands for a dot, two for an underscore,
@@ -45,11 +45,24 @@ If one source sets a time in several units (`log.retention.hours` and `log.reten
 The broker does not start with an unknown option or an invalid value. The message names the option, the value and its
 source, and for a misspelled option the nearest name:
 
-    $ tidelog serve --override log.segment.byte=1
+    $ tidelog serve --config log.segment.byte=1
     tidelog: log.segment.byte=1 (command line): no such option; did you mean log.segment.bytes?
 """
 
 OPTIONS_OF_TOPICS = """\
+### Sizes and durations
+
+In files, in the environment and on the command line, options that count bytes or a time take a unit. The broker
+stores plain numbers, and clients send and get plain numbers, as with Kafka.
+
+| options | units | example |
+| --- | --- | --- |
+| `*.ms`, `*.minutes`, `*.hours` | `ms`, `s`, `m`, `h`, `d`, `w` | `retention.ms=7d`, `log.roll.ms=1h30m` |
+| `*.bytes`, `*.bytes.per.second`, `*.buffer.size` | `B`, `KiB`, `MiB`, `GiB`, `TiB` | `segment.bytes=64MiB` |
+
+`KB`, `MB`, `GB` and `TB` are powers of 1000. The value must be a whole number of the option's own unit:
+`log.retention.hours=90m` is an error.
+
 ## Options of topics
 
 Set these when you create a topic (`tidelog topics create --config`), or change them at any time
@@ -92,7 +105,7 @@ and their cost. [operations.md](operations.md#watch) says what to alert on.
 
 Generated from the table in `broker/metrics/table.py` by `make docs`.
 
-Set `http.port` to enable both: `tidelog serve --override http.port=9464`. The port listens at the address of the first
+Set `http.port` to enable both: `tidelog serve --config http.port=9464`. The port listens at the address of the first
 listener. It has no authentication: everyone who can connect can read the names of topics and groups. Without
 `http.port` the broker counts no requests, and metrics cost nothing.
 

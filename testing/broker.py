@@ -316,7 +316,7 @@ class Broker:
         if self._clock_ms is not None:
             arguments += ["--test-clock", to_datetime(self._clock_ms).isoformat()]
         for name, value in self.config.items():
-            arguments += ["--override", f"{name}={value}"]
+            arguments += ["--config", f"{name}={value}"]
         return arguments
 
     def _started(self) -> tuple[Process, ControlClient]:

@@ -60,14 +60,31 @@ def read(broker: Running, topic: str, count: int, partition: int = 0) -> list[tu
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+def test_a_topic_is_created_like_another(shared_broker: Running, topic: str) -> None:
+    own = ["--config", "retention.ms=1d", "--config", "cleanup.policy=compact"]
+    ok(tidelog(shared_broker, "topics", "create", topic, "--partitions", 3, *own))
+    like = ["--like", topic]
+    ok(tidelog(shared_broker, "topics", "create", f"{topic}-a", *like))
+    change = ["--partitions", 2, "--config", "retention.ms=2d"]
+    ok(tidelog(shared_broker, "topics", "create", f"{topic}-b", *like, *change))
+    for name, partitions, retention in ((f"{topic}-a", 3, "86400000"), (f"{topic}-b", 2, "172800000")):
+        (found,) = rows(tidelog(shared_broker, "topics", "describe", name, "--json"))
+        assert len(found["partitions"]) == partitions
+        assert found["options"] == {"cleanup.policy": "compact", "retention.ms": retention}
+    missing = tidelog(shared_broker, "topics", "create", f"{topic}-c", "--like", f"{topic}-none")
+    assert missing.returncode == 1
+    assert f"topic {topic}-none does not exist" in missing.stderr
+
+
 def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
     ok(tidelog(shared_broker, "topics", "create", topic))
     said = ok(
-        tidelog(
-            shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000000"
-        )
+        tidelog(shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000s")
     )
     assert said == f"topic {topic} changed: 3 partitions, retention.ms=5000000\n"
+    readable = "retention.ms=5000000 (5000s)"
+    assert f"options {readable}\n" in ok(tidelog(shared_broker, "topics", "describe", topic))
+    assert "5000000 (5000s)" in ok(tidelog(shared_broker, "configs", "describe", "--topic", topic))
     changed = rows(
         tidelog(
             shared_broker,
@@ -198,7 +215,7 @@ def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str)
         True,
     )
     compacted = f"{topic}-compacted"
-    ok(tidelog(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact"))
+    ok(tidelog(shared_broker, "topics", "create", compacted, "--config", "cleanup.policy=compact"))
     refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     why = "records can be deleted only if cleanup.policy includes delete (POLICY_VIOLATION, 44)"
@@ -236,7 +253,7 @@ def test_records_are_deleted_by_offset_time_and_all(new_broker: Callable[..., Br
 
 def test_sizes_on_disk_are_shown(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker()
-    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2, "--option", "retention.ms=-1"))
+    ok(tidelog(broker, "topics", "create", topic, "--partitions", 2, "--config", "retention.ms=-1"))
     send(broker, topic, 5)
     size = sum(path.stat().st_size for path in broker.data_dir.glob(f"{topic}-0/*.log"))
     *found, folder = rows(tidelog(broker, "log-dirs", "--json"))

@@ -88,7 +88,7 @@ def test_bash_completes_topics_and_groups_of_the_broker(
 
 
 def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:
-    create = ("topics", "create", topic, "--partitions", "3", "--option", "retention.ms=100000")
+    create = ("topics", "create", topic, "--partitions", "3", "--config", "retention.ms=100000")
     assert ok(tidelog(shared_broker, *create)) == f"topic {topic} created, 3 partitions\n"
     again = tidelog(shared_broker, *create)
     assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
@@ -151,7 +151,7 @@ def test_ping_of_what_is_no_broker() -> None:
 
 
 def test_a_topic_option_that_is_wrong(shared_broker: Running, topic: str) -> None:
-    wrong = tidelog(shared_broker, "topics", "create", topic, "--option", "segment.bytes=many")
+    wrong = tidelog(shared_broker, "topics", "create", topic, "--config", "segment.bytes=many")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
     assert "segment.bytes" in wrong.stderr
 
@@ -172,7 +172,7 @@ def test_lines_in_and_lines_out(shared_broker: Running, topic: str) -> None:
 
 
 def test_a_rejected_line_is_named_and_what_came_before_is_counted(shared_broker: Running, topic: str) -> None:
-    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "max.message.bytes=1000"))
+    ok(tidelog(shared_broker, "topics", "create", topic, "--config", "max.message.bytes=1000"))
     lines = "".join(f"{number}\n" for number in range(500)) + "x" * 2000 + "\nafter\n"
     done = tidelog(shared_broker, "produce", topic, text=lines)
     assert (done.returncode, done.stdout) == (1, "500 records acknowledged\n")
@@ -230,7 +230,7 @@ def test_tail_by_time_is_exact_for_records_out_of_order(shared_broker: Running, 
 
 
 def test_I6_tail_by_append_time_where_the_topic_is_searched_by_it(shared_broker: Running, topic: str) -> None:
-    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "lookup.clock=append"))
+    ok(tidelog(shared_broker, "topics", "create", topic, "--config", "lookup.clock=append"))
     bounds = []
     for part in (b"one", b"two"), (b"three",), (b"four",):
         with closing(KafkaProducer(bootstrap_servers=shared_broker.address)) as to:
@@ -313,7 +313,7 @@ def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:
 
 
 def test_of_a_topic_without_times_all_but_those_is_told(shared_broker: Running, topic: str) -> None:
-    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "message.format.version=0"))
+    ok(tidelog(shared_broker, "topics", "create", topic, "--config", "message.format.version=0"))
     assert tidelog(shared_broker, "produce", topic, text="a\nb\n").returncode == 0
     assert ok(tidelog(shared_broker, "tail", topic, "--first", "1")) == "-\t0:0\t\\N\ta\n"
     (line,) = rows(tidelog(shared_broker, "tail", topic, "--first", "1", "--format", "json"))
@@ -487,7 +487,7 @@ def dumped(path: Path, *options: str) -> list[dict[str, Any]]:
 
 def test_dump_of_live_files(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker()
-    ok(tidelog(broker, "topics", "create", topic, "--option", "index.interval.bytes=100"))
+    ok(tidelog(broker, "topics", "create", topic, "--config", "index.interval.bytes=100"))
     grown, stop = threading.Event(), threading.Event()
     with closing(KafkaProducer(bootstrap_servers=broker.address, batch_size=2000)) as to:
 

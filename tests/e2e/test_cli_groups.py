@@ -23,7 +23,7 @@ EACH = 10  # records of each partition, a minute apart; partition 1 an hour late
 
 
 def make(broker: Running, topic: str, *options: str) -> None:
-    given = [word for option in options for word in ("--option", option)]
+    given = [word for option in options for word in ("--config", option)]
     ok(tidelog(broker, "topics", "create", topic, "--partitions", "2", *given))
     with closing(KafkaProducer(bootstrap_servers=broker.address)) as to:
         for partition in range(2):

@@ -79,7 +79,7 @@ def test_the_command_that_the_greeting_names_can_be_pasted(tmp_path: Path, host:
     link.symlink_to(COMMAND)
     command = ["a folder/tidelog", "serve", "--data-dir", "data", "--port", "0", "--log-level", "error"]
     with subprocess.Popen(
-        [*command, "--override", f"listeners=PLAINTEXT://{host}:0"],
+        [*command, "--config", f"listeners=PLAINTEXT://{host}:0"],
         stdout=subprocess.PIPE,
         cwd=tmp_path,
         env=environment(),
@@ -174,14 +174,14 @@ def test_second_broker_on_the_same_folder(new_broker: NEW_BROKER) -> None:
     ],
 )
 def test_bad_option(tmp_path: Path, override: str, words: list[str]) -> None:
-    assert_one_line_of_refusal(serve(tmp_path / "data", "--override", override), *words)
+    assert_one_line_of_refusal(serve(tmp_path / "data", "--config", override), *words)
     assert not (tmp_path / "data").exists()
 
 
 def test_bad_option_in_a_file_or_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=1\nlog.segment.byts=1000000\n")
-    refused = serve(tmp_path / "data", "--config", str(file))
+    refused = serve(tmp_path / "data", "--config-file", str(file))
     assert_one_line_of_refusal(refused, "log.segment.byts", "log.segment.bytes", str(file))
     arguments = ["serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     refused = run_to_end(*arguments, timeout_s=20, environ={"KAFKA_LOG_SEGMENT_BYTES": "few"})
@@ -232,7 +232,7 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_address_that_is_not_ours(tmp_path: Path) -> None:
     for host, reason in (("192.0.2.1", "Cannot assign requested address"), ("no.such.host.invalid", "")):
-        done = serve(tmp_path / "data", "--override", f"listeners=PLAINTEXT://{host}:9092")
+        done = serve(tmp_path / "data", "--config", f"listeners=PLAINTEXT://{host}:9092")
         lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
         assert (done.returncode, len(lines)) == (1, 1), done.stderr
         assert f"cannot listen on PLAINTEXT://{host}:0: {reason}" in lines[0]
@@ -247,13 +247,13 @@ def test_address_that_is_not_ours(tmp_path: Path) -> None:
         ["--port", "99999"],
         ["--port", "-1"],
         ["--log-level", "chatty"],
-        ["--override", "nonsense"],
-        ["--override", "no.such.option=1"],
-        ["--override", "num.partitions=0"],
-        ["--override", "listeners=PLAINTEXT://127.0.0.1:99999"],
-        ["--config", "/no/such/file"],
-        ["--override", "listeners=PLAINTEXT://a..b:0"],
-        ["--override", f"listeners=PLAINTEXT://{'a' * 64}:0"],
+        ["--config", "nonsense"],
+        ["--config", "no.such.option=1"],
+        ["--config", "num.partitions=0"],
+        ["--config", "listeners=PLAINTEXT://127.0.0.1:99999"],
+        ["--config-file", "/no/such/file"],
+        ["--config", "listeners=PLAINTEXT://a..b:0"],
+        ["--config", f"listeners=PLAINTEXT://{'a' * 64}:0"],
         ["--ready-file", "."],
         ["--ready-file", ""],
         ["--ready-file", "/no/such/folder/ready"],

@@ -86,12 +86,12 @@ def test_the_brokers_own_options_are_taken_from_its_file(folder: Path) -> None:
         catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
     config = folder / "server.properties"
     config.write_text(f"log.retention.ms=-1\nlog.retention.bytes=0\nlog.dir={folder}\n")
-    found = rows("retention t --config", config, "-p", 1)
+    found = rows("retention t --config-file", config, "-p", 1)
     assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
     assert found[1]["why"] == "goes: the segments after it hold retention.bytes=0"
     assert found[3]["why"] == "stays: retention.ms=-1"
     config.write_text("log.retention.ms=soon\n")
-    code, _, error = run("retention t --config", config)
+    code, _, error = run("retention t --config-file", config)
     assert code == USAGE
     assert "retention.ms" in error
 
@@ -199,7 +199,7 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
         ),
         (["offset", "t", "--at", "soon"], USAGE, "--at"),
         (["offset", "t"], USAGE, "--at"),
-        (["offset", "t", "--at", "now", "--override", "lookup.clock"], USAGE, "write it as name=value"),
+        (["offset", "t", "--at", "now", "--config", "lookup.clock"], USAGE, "write it as name=value"),
         (["range", "t", "--from", "10:00", "--to", "09:00"], USAGE, "--from 10:00 is later than --to 09:00"),
     ],
 )
@@ -247,7 +247,7 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
         catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {"retention.ms": "-1"}))
     config = tmp_path / "server.properties"
     config.write_text("log.retention.bytes=0\nlog.retention.ms=5\n")
-    started = ["--data-dir", folder, "--config", config, "--override", "retention.clock=append"]
+    started = ["--data-dir", folder, "--config-file", config, "--config", "retention.clock=append"]
     options, found = told("retention t -p 1", *started)
     assert options == {
         "cleanup.policy": {"value": "delete", "source": "default"},
@@ -256,7 +256,7 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
         "retention.ms": {"value": "-1", "source": "topic"},
     }
     assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
-    options, found = told(f"offset t -p 1 --at @{AT}", *started, "--override", "lookup.clock=append")
+    options, found = told(f"offset t -p 1 --at @{AT}", *started, "--config", "lookup.clock=append")
     assert options == {"lookup.clock": {"value": "append", "source": "broker"}}
     assert found[-1]["clock"] == "append"
     options, _ = told("range t --from @0 --to now --data-dir", folder)
@@ -271,7 +271,7 @@ def test_P4_a_lookup_reads_no_more_of_a_batch_than_the_broker_allows(folder: Pat
     log.close()
     words = ["offset", "big", "--at", f"@{AT + 1}", "--data-dir", folder]
     assert rows(*words)[-1]["offset"] == 1
-    code, _, error = run(*words, "--override", "max.decompressed.bytes=1000")
+    code, _, error = run(*words, "--config", "max.decompressed.bytes=1000")
     assert code == FAILED
     assert "1000" in error
 

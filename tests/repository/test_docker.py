@@ -76,7 +76,7 @@ def test_a_mounted_file_takes_the_place_of_the_defaults(
     (tmp_path / "server.properties").touch()
     lines = entrypoint(KAFKA_NODE_ID="2")
     assert lines == [
-        "serve", "--ready-file", str(tmp_path / "ready"), "--config", str(tmp_path / "server.properties"),
+        "serve", "--ready-file", str(tmp_path / "ready"), "--config-file", str(tmp_path / "server.properties"),
         "KAFKA_NODE_ID=2",
     ]  # fmt: skip
 

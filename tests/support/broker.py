@@ -150,7 +150,7 @@ def serve_command(
     command = [str(COMMAND), "serve", "--data-dir", str(data_dir), "--port", str(port)]
     command += ["--ready-file", str(ready_file)]
     for name, value in overrides.items():
-        command += ["--override", f"{name}={value}"]
+        command += ["--config", f"{name}={value}"]
     return [*command, *arguments]
 
 

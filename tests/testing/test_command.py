@@ -80,7 +80,7 @@ def test_faults(command: Run, tidelog: Broker, tidelog_topic: Topic) -> None:
 
 
 def test_topics(command: Run, tidelog: Broker) -> None:
-    made = command("create-topic", "of-command", "--partitions", "2", "--option", "retention.ms=5", "--json")
+    made = command("create-topic", "of-command", "--partitions", "2", "--config", "retention.ms=5", "--json")
     assert made == (OK, '{"name": "of-command", "partitions": 2}', "")
     assert command("roll") == (OK, "", "")
     assert command("offsets", "of-command", "--json")[1] == '{"log_start_offset": 0, "log_end_offset": 0}'
@@ -92,6 +92,6 @@ def test_topics(command: Run, tidelog: Broker) -> None:
 def test_what_cannot_be_done(command: Run) -> None:
     code, _, error = command("fault", "produce", "--error", "NOT_LEADER")
     assert (code, "did you mean NOT_LEADER_OR_FOLLOWER" in error) == (FAILED, True)
-    assert command("advance", "nine")[0] == command("create-topic", "t", "--option", "x")[0] == USAGE
+    assert command("advance", "nine")[0] == command("create-topic", "t", "--config", "x")[0] == USAGE
     code, _, error = command("now", data_dir="/nowhere")
     assert (code, "start the broker with --test-control" in error) == (UNREACHABLE, True)

@@ -271,7 +271,7 @@ def test_what_no_topic_can_be_is_refused(
 
 def test_other_options_of_a_topic_that_is_there_are_refused(data: Path, clock: Clock) -> None:
     bring(data, M2[0], clock, retention_ms="-1")
-    with pytest.raises(StorageError, match="leave --option out"):
+    with pytest.raises(StorageError, match="leave --config out"):
         bring(data, M2[1], clock, partition=1, retention_ms="5")
     bring(data, M2[1], clock, partition=1, retention_ms="-1")
 
@@ -414,9 +414,9 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
     assert left == f"tidelog: {source}: not imported, as these are not files of a log: expected.jsonl"
     assert f"retention.ms=604800000 and retention.bytes=-1: a broker that is started on it deletes all of it, offsets 5000 to {end - 1}" in warning  # fmt: skip  # noqa: E501
     assert "log.retention.check.interval.ms=300000 of its start" in warning
-    code, _, error = command(source, "--topic", "kept", "--data-dir", data, "--option", "retention.ms=-1")
+    code, _, error = command(source, "--topic", "kept", "--data-dir", data, "--config", "retention.ms=-1")
     assert (code, len(error.splitlines())) == (OK, 1)
-    command(source, "--topic", "short", "--data-dir", data, "--option", "retention.bytes=0", "--partition", 7)
+    command(source, "--topic", "short", "--data-dir", data, "--config", "retention.bytes=0", "--partition", 7)
     _, _, error = command(source, "--topic", "short", "--data-dir", data)
     assert "this topic sets its own retention" in error
 
@@ -439,7 +439,7 @@ def test_a_log_with_transactions_is_warned_of_at_the_import_and_at_each_start(
         for n in range(3)
     ]
     source.joinpath(f"{0:020d}.log").write_bytes(b"".join(batches))
-    code, _, error = command(source, "--topic", "t", "--data-dir", data, "--option", "retention.ms=-1")
+    code, _, error = command(source, "--topic", "t", "--data-dir", data, "--config", "retention.ms=-1")
     assert (code, "read_committed" in error) == (OK, transactional)
     for _ in range(2):
         caplog.clear()
@@ -458,7 +458,7 @@ def test_an_empty_data_folder_is_as_good_as_none_and_the_source_stays_as_it_is(
     assert "expected.jsonl" in before
     if is_there:
         data.mkdir()
-    options = ("--topic", "old", "--data-dir", data, "--option", "retention.ms=-1")
+    options = ("--topic", "old", "--data-dir", data, "--config", "retention.ms=-1")
     assert command(source, *options)[0] == OK
     assert command(source, *options, "--partition", 3)[0] == OK
     ends = topics_of(data)["old"]
@@ -533,7 +533,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, data: Path) -> None:
     assert command(source, "--topic", "old", "--data-dir", data, "--partition", 0)[0] == OK
     code, out, error = command(source, "--topic", "old", "--data-dir", data, "--partition", 0)
     assert (code, out, len(error.splitlines())) == (FAILED, "", 1)
-    assert command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--option", "x")[0] == USAGE
+    assert command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--config", "x")[0] == USAGE
     assert (
-        command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--option", "x=1")[0] == USAGE
+        command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--config", "x=1")[0] == USAGE
     )

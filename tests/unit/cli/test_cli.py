@@ -53,7 +53,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
             "'--partitions': 0 is not in the range 1<=x<=2147483647. Try",
         ),
         (
-            ["topics", "create", "x", "--option", "segment.bytes"],
+            ["topics", "create", "x", "--config", "segment.bytes"],
             "--config segment.bytes: write it as name=value",
         ),
         (
@@ -227,7 +227,7 @@ NO_TEXT = "a\udcff"  # what Python makes of a byte that is no UTF-8
     "arguments",
     [
         ["topics", "create", NO_TEXT],
-        ["topics", "create", "x", "--option", f"segment.bytes={NO_TEXT}"],
+        ["topics", "create", "x", "--config", f"segment.bytes={NO_TEXT}"],
         ["topics", "describe", NO_TEXT],
         ["topics", "delete", NO_TEXT, "--yes"],
         ["topics", "alter", "x", "--config", f"segment.bytes={NO_TEXT}"],

@@ -113,7 +113,7 @@ def test_tombstones_that_may_go_are_due(tmp_path: Path) -> None:
         log.append(keyed((b"k%d" % n, None), at=AT + n), AT + n)
     clean(log, AT + 100)
     log.close()
-    words = ["--override", "log.cleanup.policy=compact"]
+    words = ["--config", "log.cleanup.policy=compact"]
     _, segments, answer = explained(tmp_path, *words)
     assert segments[0]["horizon"] == AT + 1100
     assert segments[0]["why"] == "due: tombstones in it may go now"

@@ -135,8 +135,8 @@ def test_a_port_that_is_taken_is_told_with_the_option_that_names_another() -> No
     config = replace(BrokerConfig(), listeners=(first, second), http_port=9094)
     for listener, option in (
         (first, "choose another with --port;"),
-        (second, "choose another with --override listeners=...;"),
-        (Listener("HTTP", "::1", 9094), "choose another with --override http.port=N;"),
+        (second, "choose another with --config listeners=...;"),
+        (Listener("HTTP", "::1", 9094), "choose another with --config http.port=N;"),
     ):
         taken = CannotListen(listener, OSError(errno.EADDRINUSE, "in use"))
         assert option in serve._address_taken(taken, config)

@@ -45,6 +45,12 @@ def parse(text: str) -> int:
         ("Yesterday  09:30", at(2024, 2, 29, 9, 30)),
         ("tomorrow 8:00", at(2024, 3, 2, 8)),
         ("2 hours ago", ms(NOW) - 7_200_000),
+        ("5m", ms(NOW) - 300_000),
+        ("1 hour", ms(NOW) - 3_600_000),
+        ("1h30m", ms(NOW) - 5_400_000),
+        ("1 day, 2 hours", ms(NOW) - 93_600_000),
+        ("0s", ms(NOW)),
+        ("20240301T0900Z", ms(datetime(2024, 3, 1, 9, tzinfo=UTC))),
         ("1h30m ago", ms(NOW) - 5_400_000),
         ("1 day, 2 hours ago", ms(NOW) - 93_600_000),
         ("1.5 min ago", ms(NOW) - 90_000),
@@ -103,8 +109,8 @@ def test_yesterday_is_a_day_of_the_calendar() -> None:
 
 
 NO_TIMES = """soon|ago|2 ago|hours ago|2 fortnights ago|25:00|09:60|-5|2024-02-30|yesterday noon|today 9|2024-03-01T|
-09:00 yesterday|1e9|99999-01-01|1.2345||-|@|@-5|@1e9|1 hour|-1h ago|now UTC|-1h UTC|1709283600 UTC|09:00 am|9 PM|UTC|
-Europe/Berlin|09:00 ../../etc/passwd|09:00 Europe"""
+09:00 yesterday|1e9|99999-01-01|1.2345||-|@|@-5|@1e9|-1h ago|now UTC|-1h UTC|1709283600 UTC|09:00 am|9 PM|UTC|
+Europe/Berlin|09:00 ../../etc/passwd|09:00 Europe|1h30|5x|+5m|5m UTC|9h Europe/Berlin"""
 
 
 @pytest.mark.parametrize("text", NO_TIMES.split("|"))
@@ -143,6 +149,9 @@ def test_what_is_no_time_says_what_is(text: str) -> None:
         ("1709283600250000", "too large"),
         ("1969-12-31T23:59Z", "before 1970"),
         ("9999 weeks ago", "before 1970"),
+        ("2024w", "'2024w' would be before 2000; write '2024w ago' if that is meant"),
+        ("1709283600s", "would be before 2000"),
+        ("9" * 199 + "d", "would be before 2000"),
     ],
 )
 def test_what_may_be_misread_is_refused(text: str, words: str) -> None:
