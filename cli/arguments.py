@@ -18,7 +18,9 @@ from tidelog.cli.text import is_utf8, note, shortened, shown
 
 _Command = TypeVar("_Command", bound=Callable[..., Any] | click.Command)
 
-TIME_HELP: Final = "09:00, 'yesterday 09:00', 1h (ago), 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it has a zone"
+TIME_HELP: Final = (
+    "09:00, 'yesterday 09:00', 1h (ago), 2024-03-01T09:00, '09:00 UTC', @1709283600; local without a zone"
+)
 PATH: Final = click.Path(path_type=Path)
 # The protocol has the length of a string as an int16.
 TEXT_MAX_BYTES: Final = 32_767
