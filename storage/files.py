@@ -526,6 +526,18 @@ def device_of(path: Path) -> int:
     return os.stat(path.parent).st_dev
 
 
+def check_writable(folder: Path) -> None:
+    """Raise OSError if files cannot be made in a folder, or if the folder is missing and cannot be made."""
+    if os.path.lexists(folder):
+        mode = os.stat(folder).st_mode
+        if not stat_module.S_ISDIR(mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    else:
+        check_writable(folder.parent)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and its parents, if they are missing."""
     os.makedirs(path, mode=0o755, exist_ok=True)
