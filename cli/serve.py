@@ -27,7 +27,8 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, counted, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
-from tidelog.config.options import BrokerConfig
+from tidelog.config.inert import BROKER_INERT
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.table import Source
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
@@ -131,7 +132,7 @@ def _print_outlook(config: BrokerConfig) -> int:
     rows = [
         {"option": each.name, "value": each.text, "source": SOURCES[each.source]}
         for each in config.describe()
-        if each.source != Source.DEFAULT
+        if each.source != Source.DEFAULT and (each.name in BROKER_OPTIONS or each.name in BROKER_INERT)
     ]
     if rows:
         print_rows(OPTIONS[:3], rows, as_json=False)
