@@ -26,8 +26,8 @@ from tidelog.cli.broker_options import config_file_option, configure, overrides_
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, counted, drop_output, note, shown
 from tidelog.config.errors import ConfigError
-from tidelog.config.kinds import host_and_port
 from tidelog.config.inert import BROKER_INERT
+from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.table import Source
 from tidelog.protocol import compiled

@@ -25,6 +25,7 @@ Map = mmap.mmap
 _PAGE_BYTES: Final = mmap.PAGESIZE
 
 
+_TIMED_SYNCS: Final = 5
 _NO_FILE: Final = Path(os.devnull)
 
 # The longest tick of a Linux kernel (HZ=100).
@@ -517,6 +518,22 @@ def space_bytes(folder: Path) -> tuple[int, int]:
     """Return how large the file system of a folder is, and how much this process may still write to it."""
     status = os.statvfs(folder)
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def sync_time_s(folder: Path) -> float:
+    """Return the median time of `fdatasync` after a write of one page to a temporary file in a folder."""
+    # Not at the top: a broker needs none of them.
+    import tempfile
+    import time
+
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(_TIMED_SYNCS):
+            began_s = time.monotonic()
+            os.write(file.fileno(), bytes(_PAGE_BYTES))
+            os.fdatasync(file.fileno())
+            times.append(time.monotonic() - began_s)
+    return sorted(times)[_TIMED_SYNCS // 2]
 
 
 def device_of(path: Path) -> int:
