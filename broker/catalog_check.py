@@ -14,10 +14,11 @@ from tidelog.config.topic_options import TopicConfig
 
 def faults(path: Path) -> list[str]:
     """Return what is wrong with a catalogue, as `catalog.faults` does."""
-    return catalog.faults(path, _refused)
+    return catalog.faults(path, refused)
 
 
-def _refused(contents: Contents) -> list[str]:
+def refused(contents: Contents) -> list[str]:
+    """Return what a start would not serve or honour."""
     topics, options, counters = contents
     return [*_of_topics(topics), *_of_brokers(options), *_of_counters(counters)]
 

@@ -48,6 +48,17 @@ def duration(length_ms: int | None) -> str:
     return "-" if length_ms is None else times.show_duration(length_ms)
 
 
+def size(number: int | None) -> str:
+    """Return a number of bytes for a cell in its largest unit, - for none: 900 B, 1.5 MiB."""
+    if number is None:
+        return "-"
+    value, units = float(number), iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while value >= 1024 and (larger := next(units, None)):
+        value, unit = value / 1024, larger
+    return f"{number} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
 def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool, caption: str = "") -> None:
     """Print rows: as JSON lines, on a terminal as a table with a caption, otherwise as aligned text."""
     if as_json:

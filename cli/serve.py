@@ -24,10 +24,12 @@ from tidelog.broker.net.service_manager import notify_ready
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer
 from tidelog.cli.broker_options import config_file_option, configure, overrides_option
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
-from tidelog.cli.text import called, drop_output, note, shown
+from tidelog.cli.text import called, counted, drop_output, note, shown
 from tidelog.config.errors import ConfigError
+from tidelog.config.inert import BROKER_INERT
 from tidelog.config.kinds import host_and_port
-from tidelog.config.options import BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.table import Source
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
@@ -54,6 +56,9 @@ _log = logging.getLogger(__name__)
     "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start: {TIME_HELP}."
 )
 @click.option(
+    "--check", is_flag=True, help="Say whether the broker would start, and with what. Changes nothing."
+)
+@click.option(
     "--stop-at-eof",
     is_flag=True,
     help="Stop when standard input ends, as it does when the parent process ends.",
@@ -67,6 +72,7 @@ def serve(
     log_level: str,
     test_control: bool,
     test_clock: str | None,
+    check: bool,
     stop_at_eof: bool,
 ) -> int:
     """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
@@ -90,7 +96,7 @@ def serve(
             return _complain(f"--test-clock {test_clock}: {error}", USAGE)
     if ready_file is not None and (problem := server.ready_file_problem(ready_file, config.log_dir)):
         return _complain(f"--ready-file {ready_file}: {problem}", USAGE)
-    for line in config.notes:
+    for line in () if check else config.notes:
         _log.info("%s", line)
 
     def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
@@ -100,6 +106,8 @@ def serve(
         _greet(broker, addresses)
 
     try:
+        if check:
+            return _print_outlook(config)
         uvloop.run(
             server.serve(config, ready, clock=clock, test_control=test_control, stop_at_eof=stop_at_eof)
         )
@@ -111,6 +119,30 @@ def serve(
     except OSError as error:
         # The error of a failed write names no file; it was in the data folder.
         return _complain(f"{error.filename or config.log_dir}: {error.strerror or error}")
+    return OK
+
+
+def _print_outlook(config: BrokerConfig) -> int:
+    """Print the options that a start would use other than their defaults, warnings, and a summary."""
+    from tidelog.broker import start_check
+    from tidelog.cli.configs import OPTIONS, SOURCES
+    from tidelog.cli.output import print_rows
+
+    config, topics, warnings = start_check.check(config)
+    rows = [
+        {"option": each.name, "value": each.text, "source": SOURCES[each.source]}
+        for each in config.describe()
+        if each.source != Source.DEFAULT and (each.name in BROKER_OPTIONS or each.name in BROKER_INERT)
+    ]
+    if rows:
+        print_rows(OPTIONS[:3], rows, as_json=False)
+    if not compiled.COMPILED:
+        warnings.append(INTERPRETED)
+    for warning in warnings:
+        print(f"warning: {shown(warning)}")
+    where = ", ".join(map(str, config.listeners))
+    held = "made at the start" if topics is None else counted(topics, "topic")
+    print(f"would start: listens on {where}; data in {shown(str(config.log_dir))}, {held}")
     return OK
 
 

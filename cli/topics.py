@@ -22,8 +22,10 @@ from tidelog.cli.arguments import (
 from tidelog.cli.connect import choose, connected, describe_topic, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
-from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.output import Column, duration, print_rows, size, to_json
 from tidelog.cli.text import confirm, counted
+from tidelog.cli.time_options import now_ms
+from tidelog.cli.topic_contents import contents
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.units import readable
 
@@ -86,18 +88,40 @@ def create(
 
 
 @topics.command("list")
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show records, size and last write too.")
 @json_option
 @bootstrap_option
-def list_all(as_json: bool, bootstrap: str) -> int:
+def list_all(is_long: bool, as_json: bool, bootstrap: str) -> int:
     """List all topics."""
     with connected(bootstrap) as cluster:
-        found = cluster.topics()
-    rows = [
-        {"topic": topic.name, "id": _id(topic), "partitions": len(topic.partitions)}
-        for topic in sorted(found, key=lambda topic: str(topic.name))
+        found = sorted(cluster.topics(), key=lambda topic: str(topic.name))
+        held, unread = contents(cluster, found) if is_long else ({}, [])
+    rows: list[dict[str, Any]] = [
+        {"topic": topic.name, "id": _id(topic), "partitions": len(topic.partitions)} for topic in found
     ]
-    print_rows(LIST, rows, as_json=as_json)
-    return OK
+    if is_long:
+        for row in rows:
+            of = held[row["topic"]]
+            row |= {"records": of.records, "bytes": of.size_bytes, "max_timestamp": of.max_timestamp}
+    print_rows(_long(now_ms()) if is_long else LIST, rows, as_json=as_json)
+    note_unread(unread)
+    return FAILED if unread else OK
+
+
+def _long(now: int) -> tuple[Column, ...]:
+    """Return the columns of a list with contents, which fit 60 columns."""
+    return (
+        Column("topic", "topic"),
+        Column("partitions", "parts", is_number=True),
+        Column("records", "records", is_number=True),
+        Column("bytes", "size", size, is_number=True),
+        Column(
+            "max_timestamp",
+            "last write",
+            lambda time_ms: "-" if time_ms is None else f"{duration(now - time_ms)} ago",
+            is_number=True,
+        ),
+    )
 
 
 def _own_options(cluster: "Cluster", topic: str) -> dict[str, str]:

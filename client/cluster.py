@@ -150,7 +150,11 @@ class Cluster:
     def topics(self, names: Iterable[str] | None = None) -> list[Any]:
         """Return the metadata of topics, by default of all; a missing topic has an error code."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        return list(self.retried("topics", lambda: self.metadata(wanted)).topics)
+        found = list(self.retried("topics", lambda: self.metadata(wanted)).topics)
+        for each in found:
+            if not each.error_code:
+                self._keep(each)
+        return found
 
     def metadata(self, topics: list[MetadataRequestTopic] | None, create: bool = False) -> Any:
         """Ask for the metadata of topics, None for all, and create missing ones with `create`; ConnectionLost."""
@@ -238,9 +242,13 @@ class Cluster:
             known = [each.name for each in self.metadata(None).topics]
             raise UnknownTopic(name, f"{self._where}: there is no topic {name}{nearest(name, sorted(known))}")
         check(found.error_code, f"topic {name or repr(name)}")
+        return self._keep(found)
+
+    def _keep(self, found: Any) -> Topic:
         leaders = {each.partition_index: each.leader_id for each in found.partitions}
-        self._topics[name] = Topic(name, found.topic_id, dict(sorted(leaders.items())))
-        return self._topics[name]
+        topic = Topic(found.name, found.topic_id, dict(sorted(leaders.items())))
+        self._topics[topic.name] = topic
+        return topic
 
     def _connected(self, address: tuple[str, int]) -> Connection:
         if address not in self._connections:

@@ -25,6 +25,7 @@ Map = mmap.mmap
 _PAGE_BYTES: Final = mmap.PAGESIZE
 
 
+_TIMED_SYNCS: Final = 5
 _NO_FILE: Final = Path(os.devnull)
 
 # The longest tick of a Linux kernel (HZ=100).
@@ -519,11 +520,39 @@ def space_bytes(folder: Path) -> tuple[int, int]:
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 
+def sync_time_s(folder: Path) -> float:
+    """Return the median time of `fdatasync` after a write of one page to a temporary file in a folder."""
+    # Not at the top: a broker needs none of them.
+    import tempfile
+    import time
+
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(_TIMED_SYNCS):
+            began_s = time.monotonic()
+            os.write(file.fileno(), bytes(_PAGE_BYTES))
+            os.fdatasync(file.fileno())
+            times.append(time.monotonic() - began_s)
+    return sorted(times)[_TIMED_SYNCS // 2]
+
+
 def device_of(path: Path) -> int:
     """Return the number of the file system of a file or folder; of its parent's, if it is missing."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_dev
     return os.stat(path.parent).st_dev
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OSError if files cannot be made in a folder, or if the folder is missing and cannot be made."""
+    if os.path.lexists(folder):
+        mode = os.stat(folder).st_mode
+        if not stat_module.S_ISDIR(mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    else:
+        check_writable(folder.parent)
 
 
 def make_folder(path: Path) -> None:

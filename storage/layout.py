@@ -7,7 +7,8 @@ this broker, or to a single Kafka node, which comes before any change in it, eve
 import base64
 import re
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -96,11 +97,28 @@ def lock(folder: Path, node_id: int) -> files.FolderLock:
     A foreign folder stays untouched. Another broker may take the folder between the check and the lock, so `identify`
     checks again.
     """
-    try:
+    with _unusable(folder):
         if files.status(folder) is not None:
             _known_identity(folder, node_id)
         files.make_folder(folder)
         return files.FolderLock(folder / LOCK)
+
+
+def check(folder: Path, node_id: int) -> None:
+    """Raise what `lock` would raise for a data folder. Changes nothing."""
+    with _unusable(folder):
+        if files.status(folder) is not None:
+            _known_identity(folder, node_id)
+        files.check_writable(folder)
+        if files.is_locked(folder / LOCK):
+            raise BlockingIOError
+
+
+@contextmanager
+def _unusable(folder: Path) -> Iterator[None]:
+    """Raise DataDirLocked or ForeignDataDir for an error of the system."""
+    try:
+        yield
     except BlockingIOError:
         raise DataDirLocked(
             f"{folder}: another broker uses this data folder; stop it, or name another folder"

@@ -24,6 +24,7 @@ from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.session import Session
 from tidelog.broker.tallies import Dispatch, Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
+from tidelog.config.options import BrokerConfig
 from tidelog.protocol import frame
 from tidelog.protocol.wire.api import Api
 
@@ -276,6 +277,29 @@ def _no_faults(broker: Broker) -> "Faults":
     from tidelog.broker.faults import Faults  # only a broker under a test's control needs it
 
     return Faults(broker.loop, broker.clock, broker.timers)
+
+
+def check_listeners(config: BrokerConfig) -> None:
+    """Listen for a moment at each address of a configuration. CannotListen."""
+    listeners = list(config.listeners)
+    if config.http_port:
+        listeners.append(Listener("HTTP", config.listeners[0].host, config.http_port))
+    with ExitStack() as closed:
+        for listener in listeners:
+            try:
+                for bound in _bind(listener):
+                    closed.callback(bound.close)
+                    bound.listen()
+            except OSError as error:
+                raise CannotListen(listener, error) from error
+
+
+def _bind(listener: Listener) -> list[socket.socket]:
+    if not listener.host:
+        return bind_everywhere(listener.port)
+    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return [_bind_one(family, host, listener.port) for family, host in addresses]
 
 
 def _family_of(host: str) -> socket.AddressFamily | None:

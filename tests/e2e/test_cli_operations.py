@@ -1,0 +1,72 @@
+"""The verbs of an operator against a running broker."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import Running
+from tests.support.command import ok, rows, tidelog
+from tidelog.cli.exit_codes import FAILED
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_doctor_looks_at_the_machine_the_broker_and_its_folder(
+    shared_broker: Running, topic: str
+) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic))
+    found = {row["check"]: row for row in rows(tidelog(shared_broker, "doctor", "--json"))}
+    assert list(found) == [
+        "compiled",
+        "clock",
+        "reachable",
+        "partitions",
+        "disk",
+        "flush",
+        "file system",
+        "descriptors",
+    ]
+    assert shared_broker.address in found["reachable"]["found"]
+    assert {found[check]["state"] for check in ("reachable", "partitions")} == {"ok"}
+    lines = ok(tidelog(shared_broker, "doctor")).splitlines()
+    assert len(lines) == len(found)
+    assert {line.split()[0] for line in lines} <= {"ok", "warning"}
+
+
+def test_the_doctor_names_a_broker_that_does_not_answer_and_a_folder_that_is_missing(
+    shared_broker: Running, tmp_path: Path
+) -> None:
+    for words in (
+        ["--bootstrap", "127.0.0.1:1"],
+        ["--data-dir", tmp_path / "none"],
+        ["--data-dir", __file__],
+    ):
+        done = tidelog(shared_broker, "doctor", *words)
+        assert (done.returncode, done.stderr) == (FAILED, "")
+        assert done.stdout.splitlines()[-1].startswith("problem  ")
+    before = list(tmp_path.iterdir())
+    ok(tidelog(shared_broker, "doctor", "--data-dir", tmp_path))
+    assert list(tmp_path.iterdir()) == before
+
+
+def test_a_long_list_has_the_contents_of_each_topic(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--partitions", "2"))
+    plain = {row["topic"]: row for row in rows(tidelog(shared_broker, "topics", "list", "--json"))}
+    empty = {row["topic"]: row for row in rows(tidelog(shared_broker, "topics", "list", "-l", "--json"))}
+    assert empty[topic] == plain[topic] | {"records": 0, "bytes": 0, "max_timestamp": None}
+    lines = "".join(
+        f'{{"value": "x", "partition": {n % 2}, "timestamp": {1_700_000_000_000 + n}}}\n' for n in range(5)
+    )
+    ok(tidelog(shared_broker, "produce", topic, "--json", text=lines))
+    full = {row["topic"]: row for row in rows(tidelog(shared_broker, "topics", "list", "-l", "--json"))}[
+        topic
+    ]
+    assert (full["partitions"], full["records"], full["max_timestamp"]) == (2, 5, 1_700_000_000_004)
+    assert full["bytes"] > 0
+    (line,) = [
+        line
+        for line in ok(tidelog(shared_broker, "topics", "list", "-l")).splitlines()
+        if line.split()[0] == topic
+    ]
+    assert line.split()[1:3] == ["2", "5"]
+    assert line.endswith(" ago")
