@@ -4,11 +4,14 @@ They make or read files of the data folder beside the running broker, so they ar
 command names the cluster that its sender has seen. Long work runs on the maintenance thread, in steps. Event loop only.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.commands import Answer, Commands, future_of
+from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
 from tidelog.broker.work import Coro
+from tidelog.config.errors import ConfigError
 
 
 class Admin(Commands):
@@ -17,6 +20,8 @@ class Admin(Commands):
     def __init__(self, broker: Broker) -> None:
         """Serve a broker."""
         self._broker = broker
+
+    refusals = (*Commands.refusals, ConfigError, TopicExists, TopicNamesCollide, BrokerStops)
 
     async def do(self, command: Any) -> Answer:
         """Run a command that names this cluster in `cluster_id`; return an error in the answer if it is refused."""
@@ -29,6 +34,20 @@ class Admin(Commands):
 
     async def _do_ping(self) -> Answer:
         return {}
+
+    async def _do_fork(
+        self,
+        topic: str,
+        at_ms: int,
+        name: str,
+        clock: str = "append",
+        config: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        from tidelog.broker import forking  # most brokers never need it
+
+        options = {option: str(value) for option, value in (config or {}).items()}
+        made: Answer = await self._maintained(forking.fork(self._broker, topic, at_ms, name, clock, options))
+        return made
 
     async def _maintained(self, job: Coro[Any]) -> Any:
         """Return the result of a job on the maintenance thread, or raise its exception."""
