@@ -158,7 +158,6 @@ def test_what_retention_will_delete_is_noted(new_broker: Callable[..., Broker]) 
     done = tidelog(broker, "fork", "tides", "--at", "now", "then", "--config", "retention.bytes=10")
     assert done.returncode == 0
     assert "then-1: retention soon deletes its first" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
