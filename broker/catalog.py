@@ -163,10 +163,14 @@ class Catalog:
         self.add_topics([topic])
 
     def add_topics(self, topics: Iterable[TopicRecord]) -> None:
-        """Store topics, all or none, in place of the remains of failed creations under their names."""
+        """Store topics, all or none, in place of the remains of failed creations under their names.
+
+        Folders of these names are theirs from now on, even if they were on the list of `deletions`.
+        """
         with self._as_storage_error(), self._db:
             for topic in topics:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
+                self._db.execute("DELETE FROM deletion WHERE topic = ?", (topic.name,))
                 self._db.execute(
                     "INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions)
                 )

@@ -1,20 +1,19 @@
 """The commands of the control channel, by which a test moves the broker's clock and sets faults.
 
-A command is an object with the command's name in `do`, and its arguments. The answer is an object, too. A command that
-moves the clock or ends a fault is answered after everything that was due has been done. Knows nothing of sockets. Event
-loop only.
+A command that moves the clock or ends a fault is answered after everything that was due has been done. Knows nothing of
+sockets. Event loop only.
 """
 
 import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from inspect import Parameter, signature
-from typing import Any, Final, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Final, Unpack
 
 import tidelog
 from tidelog.broker.broker import Broker
-from tidelog.broker.control_protocol import FAULT_OPTIONS, FaultOptions
+from tidelog.broker.commands import Answer, BadCommand, Commands, future_of
+from tidelog.broker.control_protocol import FaultOptions
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
 from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
@@ -22,7 +21,6 @@ from tidelog.broker.running import Running
 from tidelog.broker.session import Session
 from tidelog.broker.work import Coro, maybe_await, turn
 from tidelog.config.kinds import host_and_port
-from tidelog.config.nearest import guess
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
@@ -33,7 +31,6 @@ from tidelog.protocol.messages.create_topics import (
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.wire.api import Api
 from tidelog.storage import files
-from tidelog.storage.errors import StorageError
 
 # How long a command waits for due work; longer means that something never settles.
 SETTLES_WITHIN_S: Final = 60.0
@@ -44,17 +41,11 @@ TOPIC_TIMEOUT_MS: Final = 60_000
 # The last millisecond of the year 9999, the latest of a datetime.
 LATEST_MS: Final = 253_402_300_799_999
 
-Answer = dict[str, Any]
-# A method of `Control` with this prefix is a command.
-_COMMAND: Final = "_do_"
 
-
-class BadCommand(Exception):
-    """A refused command; the message says why, and what can be done."""
-
-
-class Control:
+class Control(Commands):
     """The commands of one broker."""
+
+    refusals = (*Commands.refusals, BadFault)
 
     def __init__(self, broker: Broker, faults: Faults, peers: Callable[[], set[str]]) -> None:
         """Control a broker; `peers` returns the addresses of the connected clients."""
@@ -63,23 +54,6 @@ class Control:
         self._peers = peers
         broker.parked.is_exact = True
         self.addresses: list[tuple[str, int]] = []  # where clients reach the broker
-
-    async def do(self, command: Any) -> Answer:
-        """Run a command; return an error in the answer if it is refused."""
-        try:
-            if not isinstance(command, dict) or not isinstance(command.get("do"), str):
-                raise BadCommand('a command is an object as {"do": "advance", "ms": 1000}')
-            name = command.pop("do")
-            method = getattr(self, _COMMAND + name, None)
-            if method is None:
-                names = sorted(each.removeprefix(_COMMAND) for each in dir(self) if each.startswith(_COMMAND))
-                near = guess(name, names)
-                hint = f"did you mean {near!r}?" if near else f"the commands are {', '.join(names)}"
-                raise BadCommand(f"there is no command {name!r}; {hint}")
-            _check(name, method, command)
-            return {"ok": True, **await method(**command)}
-        except (BadCommand, BadFault, StorageError) as why:
-            return {"ok": False, "error": str(why)}
 
     # -- the clock -----------------------------------------------------------------------------------------------
 
@@ -256,7 +230,7 @@ class Control:
             self._broker, self, maybe_await(SERVED[api.key].handle(session, request, api.max_version))
         )
         response = running.begin()
-        return await _future_of(running) if response is running else response
+        return await future_of(running) if response is running else response
 
     async def _maintained(self, call: Callable[[], Any]) -> Any:
         """Return the result of a call on the maintenance thread."""
@@ -267,23 +241,7 @@ class Control:
         return await self._submitted(called())
 
     async def _submitted(self, coroutine: Coro[Any]) -> Any:
-        return await _future_of(self._broker.maintenance.submit(coroutine, owner=self))
-
-
-def _future_of(later: Any) -> "asyncio.Future[Any]":
-    """Return a future for the response of a `Later`, or for the exception that took its place."""
-    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def ready() -> None:
-        if done.done():
-            return
-        if isinstance(later.response, Exception):
-            done.set_exception(later.response)
-        else:
-            done.set_result(later.response)
-
-    later.ready = ready
-    return done
+        return await future_of(self._broker.maintenance.submit(coroutine, owner=self))
 
 
 def _check_result(result: Any, topic: str) -> None:
@@ -295,28 +253,3 @@ def _check_result(result: Any, topic: str) -> None:
 def _text(value: Any) -> str:
     """Return the value of an option in Kafka's form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check(name: str, method: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise BadCommand for arguments that a command does not accept."""
-    kinds = get_type_hints(method)
-    del kinds["return"]
-    if kinds.pop("options", None) is not None:
-        kinds |= {name: kind for name, (kind, _) in FAULT_OPTIONS.items()}
-    for given, value in arguments.items():
-        if given not in kinds:
-            raise BadCommand(f"{name}: there is no argument {given!r}; it takes {', '.join(kinds) or 'none'}")
-        if not any(_is_a(value, kind) for kind in get_args(kinds[given]) or (kinds[given],)):
-            raise BadCommand(f"{name}: {given} cannot be {value!r}")
-    for wanted, parameter in signature(method).parameters.items():
-        if parameter.default is Parameter.empty and wanted in kinds and wanted not in arguments:
-            raise BadCommand(f"{name}: {wanted} is missing")
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    """Return whether a JSON value is of a type or literal."""
-    if isinstance(kind, str):
-        return isinstance(value, str)  # `faults` checks which texts are valid
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else get_origin(kind) or kind)

@@ -1,8 +1,9 @@
-"""What both ends of the control channel share: the socket in the data folder, and the options of a fault.
+"""What both ends of a Unix socket in the data folder share: its name, the length of a line, the options of a fault.
 
-`broker.control` answers commands; `testing` and `tidelog test-control` send them. The options of a fault are declared
-once, here: the Python API and the command line accept them, and the broker checks them. This module imports nothing
-else of the broker, so tests start quickly.
+`broker.admin` answers the commands of DATA/.admin, which every broker has. `broker.control` answers those of
+DATA/.control, which only a broker under test has; `testing` and `tidelog test-control` send them. The options of a
+fault are declared once, here: the Python API and the command line accept them, and the broker checks them. This module
+imports nothing else of the broker, so tests and commands start quickly.
 """
 
 import os
@@ -14,7 +15,8 @@ from typing import Annotated, Any, Final, Literal, TypedDict, get_args, get_type
 
 from tidelog.config.kinds import INT_MAX
 
-NAME: Final = ".control"
+CONTROL: Final = ".control"
+ADMIN: Final = ".admin"
 # The longest command or answer.
 LINE_BYTES_MAX: Final = 1 << 20
 # The longest path of a socket that the system accepts.

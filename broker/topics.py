@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.partition import Partition
@@ -27,7 +27,7 @@ from tidelog.broker.topic_rules import (
     metric_name,
     record_problem,
 )
-from tidelog.broker.work import all_of, turn
+from tidelog.broker.work import Coro, all_of, turn
 from tidelog.config import stored
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_COPY
@@ -36,10 +36,14 @@ from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.topic_names import OFFSETS_TOPIC, is_internal
+from tidelog.storage import files
 from tidelog.storage.errors import LogDeleted, OnError, StorageError, without_frames
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.troubles import Troubles
+
+if TYPE_CHECKING:
+    from tidelog.storage.forking import Forked
 
 _log = logging.getLogger(__name__)
 # The key of a trouble: a full disk refuses a creation, and then its undoing, as often as a client asks.
@@ -82,6 +86,10 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int
     options: dict[str, str]
+
+
+# Makes the log of a partition, with its topic's id and options, in a folder beside the others.
+MakeLogs = Callable[[int, bytes, TopicConfig], Coro["Forked"]]
 
 
 class _Creation:
@@ -353,6 +361,42 @@ class Topics:
                 if name not in self._made:
                     self._release_name(name)
         return outcomes
+
+    async def fork(self, new: NewTopic, make: MakeLogs) -> Topic:
+        """Create a topic from logs that `make` has put on disk beside the others.
+
+        Until all of it is on disk under its name, its folders are on the catalogue's list of deletions, so that a start
+        removes them. Raises as `create` does; then nothing is left. Maintenance thread only.
+        """
+        creation = self._begin(new)
+        record = creation.record
+        forks: list[Forked] = []
+        try:
+            with _recording_failure([creation]):
+                await self._delete_leftovers(new.name)
+                for partition in range(new.partitions):
+                    forks += [await make(partition, record.id, creation.config)]
+                self._catalog.remove_topic(new.name)
+                for partition, made in enumerate(forks):
+                    self._check(creation)
+                    log = self._logs.adopt(made.folder, new.name, partition, creation.config, *made[1:3])
+                    creation.made.append(log)
+                    creation.partitions.append(Partition(partition, log))
+                    await turn()
+                await all_of(self._logs.sync_made(creation.made))
+                self._logs.checkpoint()  # where the logs start
+                self._check(creation)
+                self._catalog.add_topic(record)
+            if creation.failure is not None:
+                await self._undo_creations([creation])
+                raise creation.failure
+            return self._finish(creation)
+        finally:
+            for made in forks:
+                files.remove_folder(made.folder)  # one that was not adopted
+            self._creating.discard(new.name)
+            if new.name not in self._made:
+                self._release_name(new.name)
 
     def _begin(self, new: NewTopic) -> _Creation:
         """Reserve the name of a new topic."""

@@ -1,4 +1,4 @@
-"""A client of the control channel of `--test-control`: DATA/.control, with one JSON object per line.
+"""A client of the sockets in a data folder: DATA/.admin, and DATA/.control with `--test-control`; a JSON object a line.
 
 Any thread may use it; commands run one after the other. It imports little of the broker, so that a test starts fast.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from tidelog.broker.control_protocol import NAME, short_path
+from tidelog.broker.control_protocol import CONTROL, short_path
 
 # A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
@@ -31,9 +31,17 @@ class NoControl(ConnectionError):
 class ControlClient:
     """One connection to the broker of a data folder."""
 
-    def __init__(self, data_dir: Path) -> None:
-        """Connect; NoControl if no broker runs there with --test-control."""
-        self._path = data_dir.absolute() / NAME
+    def __init__(
+        self,
+        data_dir: Path,
+        name: str = CONTROL,
+        advice: str = "start the broker with --test-control on that data folder",
+        answered_within_s: float | None = ANSWERED_WITHIN_S,
+    ) -> None:
+        """Connect; NoControl, with this advice, if no broker listens there."""
+        self._path = data_dir.absolute() / name
+        self._advice = advice
+        self._answered_within_s = answered_within_s
         self._connect()
 
     def _connect(self) -> None:
@@ -41,15 +49,13 @@ class ControlClient:
         self._process = os.getpid()
         self._lock = Lock()
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWERED_WITHIN_S)
+        self._socket.settimeout(self._answered_within_s)
         try:
             with short_path(path) as name:
                 self._socket.connect(name)
         except OSError as error:
             self._socket.close()
-            raise NoControl(
-                f"{path}: {error.strerror or error}; start the broker with --test-control on that data folder"
-            ) from error
+            raise NoControl(f"{path}: {error.strerror or error}; {self._advice}") from error
         self._lines = self._socket.makefile("rb")
 
     def ask(self, do: str, **arguments: Any) -> Answer:

@@ -45,6 +45,7 @@ _VERBS: Final = {
     "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
+    "fork": ("fork.fork", "Make the topic NEW as TOPIC was at a time."),
     "audit": ("audit.audit", "Compare what a group has read with what was produced."),
     "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
     "completion": (

@@ -103,6 +103,15 @@ class File:
             position += written
             rest = rest[written:]
 
+    def copy_to(self, other: "File", start: int, end: int) -> None:
+        """Copy a range of bytes to the same place in another file, in the kernel, which may share the disk's blocks."""
+        while start < end:
+            copied = os.copy_file_range(self._fd, other._fd, end - start, start, start)
+            if not copied:
+                raise OSError(errno.EIO, f"ends before byte {end}", str(self.path))
+            start += copied
+            other.size = start
+
     def pread(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes; fewer only at the end of the file."""
         data = os.pread(self._fd, count, position)
@@ -353,11 +362,19 @@ def create_all(paths: Sequence[Path]) -> None:
 
 
 def write(path: Path, data: Readable) -> None:
-    """Overwrite a file in place. A crash may tear it, so its content must show that, and be possible to rebuild."""
+    """Overwrite a file in place. A crash may tear it, so its content must show that, and be possible to rebuild.
+
+    Hard links of the file keep the old content.
+    """
     fd = _open(path, os.O_WRONLY | os.O_CREAT)
     try:
+        status = os.fstat(fd)
+        if status.st_nlink > 1:
+            write_aside(path, data)
+            put_in_place(path)
+            return
         _write_all(fd, data)
-        if os.fstat(fd).st_size > len(data):
+        if status.st_size > len(data):
             os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
@@ -590,19 +607,35 @@ def link(source: Path, target: Path) -> None:
     os.link(source, target)
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file's content, durably, and its modification time."""
+def own(path: Path, *, durably: bool = True) -> bool:
+    """Give a file that has hard links a copy under this name; tell whether it had any. A missing one has none.
+
+    Call it before a change in place, and then open the file again.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(path).st_nlink > 1:
+            copy(path, temporary_of(path), durably=durably)
+            put_in_place(path)
+            if durably:
+                sync_folder(path.parent)
+            return True
+    return False
+
+
+def copy(source: Path, target: Path, *, durably: bool = True) -> None:
+    """Copy a file's content and its modification time."""
     import shutil  # loads the modules of four compressors, which a start need not do
 
     _refuse_irregular(source)
     shutil.copyfile(source, target)
     modified_ns = os.stat(source).st_mtime_ns
     os.utime(target, ns=(modified_ns, modified_ns))
-    fd = _open(target, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    if durably:
+        fd = _open(target, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def remove(path: Path) -> None:

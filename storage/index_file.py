@@ -66,6 +66,7 @@ class IndexFile:
         end = self._saved_bytes + len(tail)
         if tail or final or self._file_bytes != end:
             self._file_bytes = None
+            files.own(self.path, durably=False)  # as the rest of the file
             file = files.File(self.path, create=True)
             if tail or final:
                 file.write_at(tail + final, self._saved_bytes)

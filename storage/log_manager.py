@@ -274,6 +274,30 @@ class LogManager:
         self._look_again(log)
         return log
 
+    def adopt(
+        self, made: Path, topic: str, partition: int, config: TopicConfig, start_offset: int, end_offset: int
+    ) -> Log:
+        """Open a log that was made in a folder beside the others, and is on disk, as that of a new partition."""
+        folder = self._folder_of_new(topic, partition)
+        try:
+            if (topic, partition) in self._absent:
+                self._strike_absent()
+            files.rename(made, folder)
+            known = recovery.Known(
+                clean=True,
+                recovery_point=end_offset,
+                log_start_offset=start_offset,
+                ours=True,
+                first_epoch=self.first_epoch,
+            )
+            log = recovery.load(folder, topic, partition, config, self.shared, known, self._now_ms())
+        except OSError as error:
+            self.disk.refused(error)
+            raise StorageError(f"{folder}: cannot be created: {error.strerror}") from error
+        self.logs[topic, partition] = log
+        self._look_again(log)
+        return log
+
     def restore(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
         """Create the log of a partition whose folder the start did not find.
 

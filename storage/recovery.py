@@ -202,6 +202,7 @@ def find(
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, pending)
     segments[-1].become(State.ACTIVE)
+    pending.write(segments[-1].own_log)  # if a crash took the newer segment, this one may have links
     if known.was_cut_off:
         pending.write(partial(_cut_append_times, segments[-1]))
     for segment in segments:

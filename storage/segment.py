@@ -145,6 +145,26 @@ class Segment:
         segment._opened.append_index = segment._append_index_of(bytearray())
         return segment
 
+    def begin_copy(self, folder: Path, end_offset: int, index_bytes_max: int) -> "Segment":
+        """Return an active segment without batches in another folder, with its files, for a copy up to an offset.
+
+        It has what the log does not hold: the append times and the origin.
+        """
+        base, times = self.base_offset, self.append_index
+        copy = type(self)(
+            folder, base, 0, self.summary.only_times(base), index_bytes_max, self.shared, State.ACTIVE
+        )
+        copy._empty_indexes(file_bytes=0)
+        copy.make_files()
+        index = copy._append_index_of(bytearray(times.data))
+        index.drop(end_offset - base)
+        files.write(index.path, index.encode())
+        copy._opened.append_index = index
+        summary = copy.summary
+        summary.append_entries = summary.append_crc = 0
+        summary.last_append_ms = index.entry(len(index) - 1).time_ms if len(index) else NONE
+        return copy
+
     # Files.
 
     def path(self, suffix: str) -> Path:
@@ -683,7 +703,14 @@ class Segment:
         """Cut the log's file only. The summary is replaced first: no start may apply it to the batches that follow."""
         self.append_index.mend_file()
         self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
+        self.own_log()
         self.file.truncate(size)
+
+    def own_log(self) -> None:
+        """Take the log's file out of the hard links of forks and of readers, before it is changed."""
+        if files.own(self.path(LOG)):
+            with self.shared.open_segments.lock:
+                self._opened.file = None
 
     def end_at(self, position: int) -> bool:
         """Drop everything from `position` on, in memory only; tell whether append times were dropped too."""

@@ -1,7 +1,8 @@
-"""The socket by which a test controls its broker: DATA/.control, with one JSON object a line in both directions.
+"""A Unix socket in the data folder, with one JSON object a line in both directions.
 
-`broker.control` runs the commands. The socket is never on a network: only the owner of the data folder can open the
-file.
+DATA/.admin is for commands that read or make files of the data folder (`broker.admin`), DATA/.control for a test that
+controls its broker (`broker.control`). The sockets are never on a network: only the owner of the data folder can open
+the files.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tidelog.broker.control import Control
-from tidelog.broker.control_protocol import LINE_BYTES_MAX, NAME, short_path
+from tidelog.broker.commands import Commands
+from tidelog.broker.control_protocol import LINE_BYTES_MAX, short_path
 from tidelog.storage import files
 
 # The most connections in a turn of the loop; others are refused at once.
@@ -23,10 +24,10 @@ BACKLOG: Final = 1024
 class ControlSocket:
     """Takes commands, on several connections at once, in order on each."""
 
-    def __init__(self, control: Control, folder: Path) -> None:
+    def __init__(self, commands: Commands, folder: Path, name: str) -> None:
         """Do not listen yet; `folder` is the data folder, which this process has locked."""
-        self._control = control
-        self.path = folder / NAME
+        self._commands = commands
+        self.path = folder / name
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -92,4 +93,4 @@ class ControlSocket:
             command = json.loads(line)
         except (ValueError, RecursionError) as error:
             return {"ok": False, "error": f"not a JSON object in one line: {error}"}
-        return await self._control.do(command)
+        return await self._commands.do(command)

@@ -13,12 +13,15 @@ from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.broker.admin import Admin
 from tidelog.broker.broker import Broker
+from tidelog.broker.control_protocol import ADMIN, CONTROL
 from tidelog.broker.dispatch import Routes, dispatch
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
+from tidelog.broker.net.control_socket import ControlSocket
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.session import Session
@@ -30,7 +33,6 @@ from tidelog.protocol.wire.api import Api
 
 if TYPE_CHECKING:
     from tidelog.broker.faults import Faults
-    from tidelog.broker.net.control_socket import ControlSocket
     from tidelog.broker.net.http import Http
 
 _log = logging.getLogger(__name__)
@@ -72,7 +74,7 @@ class Server:
         config = broker.config
         self.broker = broker
         self._faults = _no_faults(broker) if test_control else None
-        self._control: ControlSocket | None = None
+        self._sockets: list[ControlSocket] = []
         self.shared = Shared(
             Admission(lambda: broker.config),
             Outbox(broker.loop),
@@ -129,6 +131,7 @@ class Server:
             self._warn_if_public()
             if self.broker.tallies is not None:
                 await self._listen_http(self.broker.tallies)
+            await self._listen_to_admin()
             if self._faults is not None:
                 await self._listen_to_test(self._faults)
             watchers = [
@@ -144,8 +147,8 @@ class Server:
             await self._shut_down()
             if self._http is not None:
                 await self._http.stop()
-            if self._control is not None:
-                await self._control.stop()
+            for each in self._sockets:
+                await each.stop()
 
     def stop(self) -> None:
         """Begin an orderly stop."""
@@ -206,15 +209,30 @@ class Server:
         self._http = http
         _log.info("listening name=%s address=%s", listener.name, host_and_port(*self.http_address))
 
+    async def _listen_to_admin(self) -> None:
+        """Listen in the data folder; some file systems and systems have no such sockets."""
+        admin = ControlSocket(Admin(self.broker), self.broker.logs.directory, ADMIN)
+        try:
+            await admin.listen()
+        except OSError as error:
+            why = error.strerror or error
+            _log.warning(
+                "no socket in the data folder, so commands of this machine that need it are refused path=%s error=%r",
+                admin.path,
+                str(why),
+            )
+        else:
+            self._sockets.append(admin)
+
     async def _listen_to_test(self, faults: "Faults") -> None:
         from tidelog.broker.control import Control
-        from tidelog.broker.net.control_socket import ControlSocket
 
         control = Control(self.broker, faults, lambda: {each.session.peer for each in self.connections})
         control.addresses = self.addresses
-        self._control = ControlSocket(control, self.broker.logs.directory)
-        await self._control.listen()
-        _log.warning("under control of a test socket=%s", self._control.path)
+        controlled = ControlSocket(control, self.broker.logs.directory, CONTROL)
+        await controlled.listen()
+        self._sockets.append(controlled)
+        _log.warning("under control of a test socket=%s", controlled.path)
 
     def _figures(self) -> Net:
         admission = self.shared.admission

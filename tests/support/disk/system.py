@@ -278,16 +278,20 @@ class System:
 
     def stat(self, path: Any) -> Any:
         if os.fspath(path) in _OF_THE_SYSTEM:
-            return SimpleNamespace(st_mode=stat.S_IFREG)
+            return SimpleNamespace(st_mode=stat.S_IFREG, st_nlink=1)
         return self._stat(self.disk.find(path))
 
     def _stat(self, number: int) -> Any:
         node = self.disk.image.nodes[number]
         if isinstance(node, FolderNode):
-            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE, st_mode=stat.S_IFDIR)
+            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE, st_mode=stat.S_IFDIR, st_nlink=2)
         data, modified_ms = node.versions[-1]
         return SimpleNamespace(
-            st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE, st_mode=stat.S_IFREG
+            st_size=len(data),
+            st_mtime_ns=modified_ms * 1_000_000,
+            st_dev=_DEVICE,
+            st_mode=stat.S_IFREG,
+            st_nlink=1,
         )
 
     def utime(self, path: Any, ns: tuple[int, int]) -> None:

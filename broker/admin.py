@@ -1,0 +1,54 @@
+"""The commands of DATA/.admin, for the `tidelog` command on the same machine.
+
+They make or read files of the data folder beside the running broker, so they are no requests of Kafka's protocol. Each
+command names the cluster that its sender has seen. Long work runs on the maintenance thread, in steps. Event loop only.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.commands import Answer, Commands, future_of
+from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
+from tidelog.broker.work import Coro
+from tidelog.config.errors import ConfigError
+
+
+class Admin(Commands):
+    """The commands of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Serve a broker."""
+        self._broker = broker
+
+    refusals = (*Commands.refusals, ConfigError, TopicExists, TopicNamesCollide, BrokerStops)
+
+    async def do(self, command: Any) -> Answer:
+        """Run a command that names this cluster in `cluster_id`; return an error in the answer if it is refused."""
+        own = self._broker.logs.cluster_id
+        if isinstance(command, dict) and command.pop("cluster_id", None) != own:
+            folder = self._broker.logs.directory
+            error = f"{folder} is the data folder of another cluster here, {own}; run this on the broker's machine"
+            return {"ok": False, "error": error}
+        return await super().do(command)
+
+    async def _do_ping(self) -> Answer:
+        return {}
+
+    async def _do_fork(
+        self,
+        topic: str,
+        at_ms: int,
+        name: str,
+        clock: str = "append",
+        config: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        from tidelog.broker import forking  # most brokers never need it
+
+        options = {option: str(value) for option, value in (config or {}).items()}
+        made: Answer = await self._maintained(forking.fork(self._broker, topic, at_ms, name, clock, options))
+        return made
+
+    async def _maintained(self, job: Coro[Any]) -> Any:
+        """Return the result of a job on the maintenance thread, or raise its exception."""
+        return await future_of(self._broker.maintenance.submit(job, owner=self))

@@ -1,0 +1,60 @@
+"""DATA/.admin: who may connect, what is answered, and what becomes of the file."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import Broker
+from tests.support.sockets import LEAVES_SOCKETS
+from tidelog.cli.connect import connected
+from tidelog.cli.data_folder import data_folder
+from tidelog.cli.errors import CommandError
+
+pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+
+
+def test_a_command_finds_the_socket_in_the_folder_that_the_broker_names(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data").start() as broker, connected(broker.address) as cluster:
+        with data_folder(cluster) as folder:
+            assert folder.path == tmp_path / "data"
+            with pytest.raises(CommandError, match="there is no command 'pong'; did you mean 'ping'"):
+                folder.ask("pong")
+        assert (folder.path / ".admin").stat().st_mode & 0o777 == 0o600
+        broker.stop()
+    assert not (tmp_path / "data" / ".admin").exists()
+
+
+def test_the_socket_of_a_killed_broker_is_replaced(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data").start() as broker:
+        broker.kill()
+        assert (tmp_path / "data" / ".admin").exists()
+        broker.start()
+        with connected(broker.address) as cluster, data_folder(cluster) as folder:
+            assert folder.ask("ping") == {}
+
+
+def test_a_command_that_names_another_cluster_is_refused(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data").start(), socket.socket(socket.AF_UNIX) as there:
+        there.settimeout(30)
+        there.connect(str(tmp_path / "data" / ".admin"))
+        lines = there.makefile("rb")
+        for line in (b'{"do": "ping", "cluster_id": "other"}\n', b'{"do": "ping"}\n'):
+            there.sendall(line)
+            answer = json.loads(lines.readline())
+            assert not answer["ok"]
+            assert "another cluster" in answer["error"]
+
+
+def test_a_broker_starts_where_no_socket_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text("#\nversion=1\ncluster.id=x\nnode.id=1\n")
+    (tmp_path / "data" / ".admin").mkdir()
+    with Broker(tmp_path / "data").start() as broker, connected(broker.address) as cluster:
+        assert broker.printed.count("no socket in the data folder") == 1
+        with (
+            pytest.raises(CommandError, match="run this command on the broker's machine"),
+            data_folder(cluster),
+        ):
+            pass
