@@ -6,6 +6,7 @@ command names the cluster that its sender has seen. Long work runs on the mainte
 
 from typing import Any
 
+from tidelog.broker import backup
 from tidelog.broker.broker import Broker
 from tidelog.broker.commands import Answer, Commands, future_of
 from tidelog.broker.work import Coro
@@ -29,6 +30,10 @@ class Admin(Commands):
 
     async def _do_ping(self) -> Answer:
         return {}
+
+    async def _do_backup(self, process: str) -> Answer:
+        answer: Answer = await self._maintained(backup.make(self._broker, process))
+        return answer
 
     async def _maintained(self, job: Coro[Any]) -> Any:
         """Return the result of a job on the maintenance thread, or raise its exception."""
