@@ -7,6 +7,7 @@ command names the cluster that its sender has seen. Long work runs on the mainte
 from collections.abc import Mapping
 from typing import Any
 
+from tidelog.broker import backup
 from tidelog.broker.broker import Broker
 from tidelog.broker.commands import Answer, Commands, future_of
 from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
@@ -48,6 +49,10 @@ class Admin(Commands):
         options = {option: str(value) for option, value in (config or {}).items()}
         made: Answer = await self._maintained(forking.fork(self._broker, topic, at_ms, name, clock, options))
         return made
+
+    async def _do_backup(self, process: str) -> Answer:
+        answer: Answer = await self._maintained(backup.make(self._broker, process))
+        return answer
 
     async def _maintained(self, job: Coro[Any]) -> Any:
         """Return the result of a job on the maintenance thread, or raise its exception."""

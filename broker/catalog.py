@@ -277,6 +277,11 @@ class Catalog:
             ).fetchone()
         return range(end - PRODUCER_ID_BLOCK, end)
 
+    def copy(self, path: Path) -> None:
+        """Write a copy to a new file; nothing is synced."""
+        with self._as_storage_error(), closing(sqlite3.connect(path)) as target:
+            self._db.backup(target)
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()

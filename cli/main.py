@@ -32,6 +32,8 @@ _VERBS: Final = {
     "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
     "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
     "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
+    "backup": ("backup.backup", "Copy the data of a running broker, as of one moment."),
+    "restore": ("restore.restore", "Make a data folder of a backup."),
     "import": ("importing.import_folder", "Copy the log of a partition into a data folder."),
     "produce": ("produce.produce", "Send each line as a record."),
     "tail": ("tail.tail", "Print the records of topics, partitions merged by time."),

@@ -13,6 +13,7 @@ The rest of the project sees these modules and no others; an import contract enf
   `compaction.reading` and `transactions` read batches as compaction does.
 - `retention` says which segments expire, `scrub` verifies everything at intervals, `converted` serves older formats,
   `pins` keeps files for a reader, `importing` adopts a folder, `fsck` checks and repairs one that no broker has open.
+- `cut` links the files of the logs as of one moment, beside a running broker; `backup` is a verified copy of them.
 - `layout` and `checkpoints`: the names of a data folder's files, and the content of the small ones.
 - `files` is the only module that touches the disk; `errors` has the exceptions; with `troubles`, a failure that lasts
   is logged once.

@@ -628,14 +628,19 @@ def copy(source: Path, target: Path, *, durably: bool = True) -> None:
 
     _refuse_irregular(source)
     shutil.copyfile(source, target)
-    modified_ns = os.stat(source).st_mtime_ns
-    os.utime(target, ns=(modified_ns, modified_ns))
+    keep_time(source, target)
     if durably:
         fd = _open(target, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def keep_time(source: Path, target: Path) -> None:
+    """Give a copy the modification time of its source."""
+    modified_ns = os.stat(source).st_mtime_ns
+    os.utime(target, ns=(modified_ns, modified_ns))
 
 
 def remove(path: Path) -> None:

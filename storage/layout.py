@@ -140,6 +140,13 @@ def identify(folder: Path, node_id: int) -> Identity:
     return identity
 
 
+def contents(folder: Path) -> list[files.Entry]:
+    """Return what a folder holds besides what a new data folder may hold; nothing if it is missing."""
+    if files.status(folder) is None:
+        return []
+    return [entry for entry in files.list_folder(folder) if entry.name not in _HARMLESS]
+
+
 def _known_identity(folder: Path, node_id: int) -> Identity | None:
     """Return the ids of a data folder, None for an empty one. Writes nothing. Raise ForeignDataDir."""
     path = folder / META

@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, layout, pins, recovery
+from tidelog.storage import cut, files, layout, pins, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.due_times import DueTimes
 from tidelog.storage.errors import StorageError
@@ -573,11 +573,13 @@ class LogManager:
         return due_ms
 
     def sweep_pins(self) -> Steps[None]:
-        """Remove pins that readers outside the broker have left."""
+        """Remove pins that readers outside the broker have left, and the cuts of backups that have ended."""
         for log in list(_opened(self.logs.values())):
             yield
             if self._is_served(log):
                 pins.sweep(log.directory, self._now_ms())
+        yield
+        cut.sweep(self.directory)
 
     def has_expired(self, logs: Iterable[Log]) -> bool:
         """Tell whether a broker that starts now would soon delete segments of these logs."""
