@@ -306,13 +306,13 @@ class _Copying:
         except CommandError as error:
             with suppress(CommandError), self._target.errors():
                 self._save(key, writer.place)
-            row["copied"] += writer.place.target - place.target
             raise CommandError(
                 f"{error.message}; {key} is copied up to offset {writer.place.source} of the source, where a rerun "
                 "continues",
                 error.exit_code,
             ) from error
-        row["copied"] += writer.place.target - place.target
+        finally:
+            row["copied"] += writer.place.target - place.target
         with self._target.errors():
             self._save(key, writer.place)
         earlier = {offset: self._earlier(key, offset, place) for offset in wanted if offset < place.source}

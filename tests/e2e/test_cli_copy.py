@@ -186,6 +186,23 @@ def test_a_batch_keeps_its_times_if_compaction_left_gaps_or_the_broker_set_them(
     assert sorted(values(target)) == sorted(times)
 
 
+def test_records_that_were_deleted_between_two_copies_are_named(target: Broker) -> None:
+    log: dict[str, Any] = {"start": 0, "end": 2, "data": batch(0, b"a", b"b")}
+    no_groups = ListGroupsResponse(error_code=0, groups=[])
+    answers: dict[int, Callable[[Any], Any]] = {
+        LIST_GROUPS.key: lambda _: no_groups,
+        fake_broker.LIST_OFFSETS: lambda request: fake_broker.offsets(log["start"], log["end"], request),
+    }
+    with fake_broker.one_broker(0, lambda _: fake_broker.records(log["data"]), answers=answers) as source:
+        ok(copied(source, target, "t"))
+        log |= {"start": 5, "end": 7, "data": batch(5, b"f", b"g")}
+        done = copied(source, target, "t")
+        assert done.returncode == 0
+        assert "t-0: offsets 2 to 4 were deleted at the source before they were copied" in done.stderr
+        ok(copied(source, target, "t"))
+    assert [value for value, _ in values(target)] == ["a", "b", "f", "g"]
+
+
 def test_a_source_that_is_lost_ends_with_3_and_a_rerun_continues(
     target: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
