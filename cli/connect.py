@@ -21,10 +21,24 @@ _CLIENT_ID: Final = "tidelog-cli"
 
 
 @contextmanager
-def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
-    """Connect to a cluster; client errors become CommandError."""
+def connected(bootstrap: str, answer_s: float = 30.0, flag: str = "--bootstrap") -> Iterator["Cluster"]:
+    """Connect to a cluster; client errors become CommandError. `flag` is the option that gave the address."""
     from tidelog.client import address
     from tidelog.client.cluster import Cluster
+
+    try:
+        host, port = address.parse(bootstrap)
+    except ValueError as error:
+        raise CommandError(f"{flag} {bootstrap}: {error}", USAGE) from None
+    with Cluster([(host, port)], _CLIENT_ID, answer_s) as cluster, client_errors(bootstrap, flag):
+        cluster.any_broker()
+        yield cluster
+
+
+@contextmanager
+def client_errors(bootstrap: str, flag: str = "--bootstrap") -> Iterator[None]:
+    """Turn errors of a client of the cluster at an address into CommandError."""
+    from tidelog.client import address
     from tidelog.client.errors import (
         CannotConnect,
         ClientError,
@@ -35,27 +49,21 @@ def connected(bootstrap: str, answer_s: float = 30.0) -> Iterator["Cluster"]:
     )
 
     try:
-        host, port = address.parse(bootstrap)
-    except ValueError as error:
-        raise CommandError(f"--bootstrap {bootstrap}: {error}", USAGE) from None
-    with Cluster([(host, port)], _CLIENT_ID, answer_s) as cluster:
-        try:
-            cluster.any_broker()
-            yield cluster
-        except CannotConnect as error:
-            port_hint = "" if port == address.DEFAULT_PORT else f" --port {port}"
-            advice = f"start one with {called()} serve{port_hint}"
-            raise _unreachable(bootstrap, error.reason, advice) from error
-        except UnknownHost as error:
-            advice = "--bootstrap takes the host and port of a broker"
-            raise _unreachable(bootstrap, error.reason, advice) from error
-        except (Retriable, Unreachable) as error:
-            message = f"the broker at {bootstrap} does not answer: {error}"
-            raise CommandError(message, UNREACHABLE) from error
-        except UnknownTopic as error:
-            raise no_topic(error.topic) from error
-        except ClientError as error:
-            raise CommandError(str(error)) from error
+        yield
+    except CannotConnect as error:
+        _, port = address.parse(bootstrap)
+        port_hint = "" if port == address.DEFAULT_PORT else f" --port {port}"
+        advice = f"start one with {called()} serve{port_hint}"
+        raise _unreachable(bootstrap, error.reason, advice) from error
+    except UnknownHost as error:
+        raise _unreachable(bootstrap, error.reason, f"{flag} takes the host and port of a broker") from error
+    except (Retriable, Unreachable) as error:
+        message = f"the broker at {bootstrap} does not answer: {error}"
+        raise CommandError(message, UNREACHABLE) from error
+    except UnknownTopic as error:
+        raise no_topic(error.topic) from error
+    except ClientError as error:
+        raise CommandError(str(error)) from error
 
 
 def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:

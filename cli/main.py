@@ -37,6 +37,7 @@ _VERBS: Final = {
     "import": ("importing.import_folder", "Copy the log of a partition into a data folder."),
     "produce": ("produce.produce", "Send each line as a record."),
     "tail": ("tail.tail", "Print the records of topics, partitions merged by time."),
+    "copy": ("copying.copy", "Copy topics from one cluster to another."),
     "offsets": ("offsets.offsets", "Show where each partition starts and ends."),
     "delete-records": ("delete_records.delete_records", "Delete the oldest records of a topic."),
     "log-dirs": ("log_dirs.log_dirs", "Show the size of each partition, and how full the disk is."),

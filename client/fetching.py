@@ -56,10 +56,11 @@ class Fetched(NamedTuple):
 class Fetcher:
     """Fetches one partition, and can send the next request before it is needed."""
 
-    def __init__(self, cluster: Cluster, partition: Partition) -> None:
-        """Send nothing yet."""
+    def __init__(self, cluster: Cluster, partition: Partition, isolation_level: int = 0) -> None:
+        """Send nothing yet. Isolation level 1 reads up to the first open transaction."""
         self._cluster = cluster
         self._partition = partition
+        self._isolation_level = isolation_level
         self._ahead: tuple[int, Connection] | None = None
 
     def fetch(self, offset: int, max_bytes: int) -> PartitionData:
@@ -96,7 +97,8 @@ class Fetcher:
         by_name = topic_id == ZERO_UUID or connection.version(FETCH) <= _BY_NAME
         named: dict[str, Any] = {"topic": topic} if by_name else {"topic_id": topic_id}
         asked = FetchTopic(partitions=[wanted], **named)
-        connection.send(FETCH, _request([asked], _WAIT_MS, max_bytes), _BY_NAME if by_name else None)
+        request = _request([asked], _WAIT_MS, max_bytes, self._isolation_level)
+        connection.send(FETCH, request, _BY_NAME if by_name else None)
         return connection
 
 
@@ -135,7 +137,7 @@ def fetched(
         whole = whole_entries(partition, data, offset)
         if whole.next_offset == offset:
             idle += 1
-            _demand_more(partition, found, data, offset, end, idle)
+            demand_more(partition, found, data, offset, end, idle)
             continue
         offset, idle = whole.next_offset, 0
         end = max(end, min(limit, found.high_watermark))
@@ -202,7 +204,7 @@ def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, m
     )
 
 
-def _demand_more(
+def demand_more(
     partition: Partition, found: PartitionData, data: memoryview, offset: int, end: int, idle: int
 ) -> None:
     """Raise ClientError for an answer without a whole entry, but only after some without any byte."""
@@ -217,8 +219,16 @@ def _demand_more(
         )
 
 
-def _request(topics: list[FetchTopic], wait_ms: int, max_bytes: int) -> FetchRequest:
-    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, topics=topics)
+def _request(
+    topics: list[FetchTopic], wait_ms: int, max_bytes: int, isolation_level: int = 0
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        topics=topics,
+    )
 
 
 class Record(NamedTuple):
@@ -297,13 +307,16 @@ def _polled(key: Partition, offset: int, data: PartitionData) -> Polled:
     return Polled(records, whole.next_offset)
 
 
+def read_entry(data: memoryview, at: int, header: BatchHeader) -> Iterator[build.Record]:
+    """Return the records of an entry of any format; RecordError, RecordsError."""
+    if header.magic in MAGICS:
+        return message_set.read_records(data, at, at + header.size_bytes, READ_LIMIT_BYTES)
+    return build.read_records(data, at, READ_LIMIT_BYTES)
+
+
 def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
     """Return the records of an entry that are at or after an offset."""
     is_older = header.magic in MAGICS
-    if is_older:
-        read = message_set.read_records(data, at, at + header.size_bytes, READ_LIMIT_BYTES)
-    else:
-        read = build.read_records(data, at, READ_LIMIT_BYTES)
     kind = int(header.is_log_append_time)
     return [
         Record(
@@ -316,6 +329,6 @@ def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, off
             each.value,
             list(each.headers),
         )
-        for each in read
+        for each in read_entry(data, at, header)
         if each.offset >= offset
     ]

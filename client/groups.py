@@ -153,12 +153,26 @@ def committed(
     cluster: Cluster, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, int]:
     """Return the committed offsets of a group, by default of all partitions."""
-    return cluster.retried(f"offsets of group {group}", lambda: _committed(cluster, group, partitions))
+    return {key: each.offset for key, each in commits(cluster, group, partitions).items()}
 
 
-def _committed(
+class Commit(NamedTuple):
+    """A committed offset, and the text that was committed with it."""
+
+    offset: int
+    metadata: str
+
+
+def commits(
+    cluster: Cluster, group: str, partitions: Collection[Partition] | None = None
+) -> dict[Partition, Commit]:
+    """Return the committed offsets of a group with their texts, by default of all partitions."""
+    return cluster.retried(f"offsets of group {group}", lambda: _commits(cluster, group, partitions))
+
+
+def _commits(
     cluster: Cluster, group: str, partitions: Collection[Partition] | None
-) -> dict[Partition, int]:
+) -> dict[Partition, Commit]:
     connection = cluster.coordinator(group)
     asks_several = connection.version(OFFSET_FETCH) >= _GROUPS_AT_ONCE
     kind: Any = OffsetFetchRequestTopics if asks_several else OffsetFetchRequestTopic
@@ -174,24 +188,26 @@ def _committed(
     else:
         answer = connection.ask(OFFSET_FETCH, OffsetFetchRequest(group_id=group, topics=topics))
     check(answer.error_code, f"group {group}")
-    found: dict[Partition, int] = {}
+    found: dict[Partition, Commit] = {}
     for topic in answer.topics:
         for each in topic.partitions:
             key = Partition(topic.name, each.partition_index)
             check(each.error_code, f"group {group}, {key}")
             if each.committed_offset >= 0:
-                found[key] = each.committed_offset
+                found[key] = Commit(each.committed_offset, each.metadata or "")
     return found
 
 
-def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets to a group without members; BrokerError names the first partition that was refused."""
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int], metadata: str = "") -> None:
+    """Commit offsets, and one text, to a group without members; BrokerError names the first refused partition."""
     topics = [
         OffsetCommitRequestTopic(
             name=name,
             partitions=[
                 OffsetCommitRequestPartition(
-                    partition_index=each.partition, committed_offset=offsets[each], committed_metadata=""
+                    partition_index=each.partition,
+                    committed_offset=offsets[each],
+                    committed_metadata=metadata,
                 )
                 for each in some
             ],

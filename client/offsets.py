@@ -27,15 +27,15 @@ class Found(NamedTuple):
 
 
 def list_offsets(
-    cluster: Cluster, wanted: Mapping[Partition, int], kept: Collection[int] = ()
+    cluster: Cluster, wanted: Mapping[Partition, int], kept: Collection[int] = (), isolation_level: int = 0
 ) -> dict[Partition, Found]:
     """Return the first record at or after a time in ms of each partition, or EARLIEST, LATEST or MAX_TIMESTAMP.
 
     The error codes in `kept` are returned; others are a ClientError. An older broker does not know
-    MAX_TIMESTAMP, and finds no record.
+    MAX_TIMESTAMP, and finds no record. With isolation level 1, LATEST is the start of the first open transaction.
     """
     topics = ", ".join(sorted({each.topic for each in wanted}))
-    return cluster.retried(f"offsets of {topics}", lambda: _listed(cluster, wanted, kept))
+    return cluster.retried(f"offsets of {topics}", lambda: _listed(cluster, wanted, kept, isolation_level))
 
 
 def offsets_of(cluster: Cluster, topic: str, times: Mapping[int, int]) -> dict[int, int]:
@@ -52,7 +52,7 @@ def bounds(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partitio
 
 
 def _listed(
-    cluster: Cluster, wanted: Mapping[Partition, int], kept: Collection[int]
+    cluster: Cluster, wanted: Mapping[Partition, int], kept: Collection[int], isolation_level: int
 ) -> dict[Partition, Found]:
     found: dict[Partition, Found] = {}
     for connection, partitions in cluster.by_leader(wanted).items():
@@ -69,7 +69,7 @@ def _listed(
             )
             for name, some in by_topic(each for each in partitions if each not in found).items()
         ]
-        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
         for topic in connection.ask(LIST_OFFSETS, request).topics:
             for answer in topic.partitions:
                 key = Partition(topic.name, answer.partition_index)
