@@ -52,18 +52,19 @@ mutants: setup-test ## Break a file on purpose, and list what no test notices (F
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/mutants.txt
 	@exec scripts/mutants $(VENV) '$(FILE)' $(TESTS)
 
-check: setup-test ## Check format, lint, types, who imports whom, and that generated docs are up to date
+check: setup-test ## Check format, lint, types, imports, generated docs, and prose
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo 'check: not formatted: make fmt'; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports) || { echo "$$report"; exit 1; }
 	@$(BIN)/python scripts/docs.py --check
+	@$(BIN)/python scripts/prose.py
 
-fmt: setup-test ## Format the code, and mend what can be mended
+fmt: setup-test ## Format the code, and fix what can be fixed
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
-fuzz: setup-test ## Send spoiled frames to a broker until Ctrl-C (SEED= repeats; ARGS='--replay FILE')
+fuzz: setup-test ## Send mangled frames to a broker until Ctrl-C (SEED= repeats; ARGS='--replay FILE')
 	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; COMPARE=commit; ARGS=--list)
@@ -76,7 +77,7 @@ profile: setup-test ## Draw a flame graph of the broker under a row of the bench
 docs: setup ## Generate docs/config.md, protocol.md, compatibility.md and metrics.md
 	@$(BIN)/python scripts/docs.py
 
-lock: setup-test ## Lock the dependencies anew, each with its hashes
+lock: setup-test ## Lock the newest dependencies, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt
 	@$(LOCK) --upgrade --group build -c requirements/run.txt -o requirements/build.txt
 	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -c requirements/build.txt \

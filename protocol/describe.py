@@ -13,6 +13,9 @@ REGENERATE = "make docs"
 _INTRODUCTION = f"""\
 # Protocol
 
+This page lists each message that Tidelog reads and writes, field by field. Use it to write a client, or to read a
+capture of the network. [compatibility.md](compatibility.md) says what each API does.
+
 Generated from `protocol/messages/` by `{REGENERATE}`; do not edit.
 
 Tidelog speaks Kafka's wire protocol. Each API below lists the versions that are served, and the first *flexible*

@@ -197,9 +197,12 @@ METRICS_OF_PROCESS = """\
 MODULES = """\
 # Modules
 
+Look up here which module does what, and which modules it may import. [architecture.md](architecture.md) explains how
+they work together.
+
 Generated from the import contracts in `pyproject.toml` and the first line of each module by `make docs`.
 
-In a table with layers a module may import those of later layers, and none of its own or of an earlier one.
+In a table with layers, a module may import modules of later layers only.
 """
 EACH_AN_API = ("protocol/messages", "broker/handlers")
 ROOMS = ("protocol", "storage", "broker", "client", "pipeline", "cli", "config", "testing")

@@ -1,4 +1,4 @@
-"""The log of one partition: a tuple of segments, the last of which takes the appends.
+"""The log of one partition: a tuple of segments; appends go to the last one.
 
 Owns offsets, the order of appends, rolling, truncation and the deletion of segments. `durability` flushes,
 `batch_rules` checks batches, `retention` says which segments expire, and `search` finds records. Knows batches and

@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -581,3 +582,21 @@ def test_version() -> None:
     done = run_to_end("--version")
     assert done.returncode == 0
     assert re.fullmatch(r"tidelog \d+\.\S+\n", done.stdout)
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_catalogue_of_another_version_is_named_and_left_as_it_is(
+    new_broker: NEW_BROKER, version: int
+) -> None:
+    broker = new_broker()
+    broker.stop()
+    path = broker.data_dir / CATALOG_FILE
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    done = serve(broker.data_dir)
+    assert_one_line_of_refusal(
+        done, str(path), f"another version of Tidelog (schema {version}, this one has ", "use that version"
+    )
+    assert done.returncode == 1
+    assert path.read_bytes() == before
