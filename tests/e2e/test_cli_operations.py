@@ -1,10 +1,12 @@
 """The verbs of an operator against a running broker."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Running
+from tests.support.broker import Broker, Running
 from tests.support.command import ok, rows, tidelog
 from tidelog.cli.exit_codes import FAILED
 
@@ -70,3 +72,19 @@ def test_a_long_list_has_the_contents_of_each_topic(shared_broker: Running, topi
     ]
     assert line.split()[1:3] == ["2", "5"]
     assert line.endswith(" ago")
+
+
+def test_the_level_of_the_log_changes_while_the_broker_runs_and_its_form_at_a_start(
+    new_broker: Callable[..., Broker],
+) -> None:
+    broker = new_broker(overrides={"log.format": "json"})
+    to_error = ("configs", "alter", "--broker", "1", "--config", "log.level=error")
+    ok(tidelog(broker, *to_error))
+    ok(tidelog(broker, "topics", "create", "unseen"))
+    ok(tidelog(broker, "configs", "alter", "--broker", "1", "--delete-config", "log.level"))
+    ok(tidelog(broker, "topics", "create", "seen"))
+    events = [json.loads(line)["message"] for line in broker.printed.splitlines() if line.startswith("{")]
+    assert any("topic created topic=seen" in event for event in events)
+    assert not any("unseen" in event for event in events)
+    wrong = tidelog(broker, *to_error[:-1], "log.level=loud")
+    assert (wrong.returncode, "must be one of: debug, info" in wrong.stderr) == (FAILED, True)
