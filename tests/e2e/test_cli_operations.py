@@ -88,3 +88,23 @@ def test_the_level_of_the_log_changes_while_the_broker_runs_and_its_form_at_a_st
     assert not any("unseen" in event for event in events)
     wrong = tidelog(broker, *to_error[:-1], "log.level=loud")
     assert (wrong.returncode, "must be one of: debug, info" in wrong.stderr) == (FAILED, True)
+
+
+def test_a_diff_has_the_options_of_brokers_and_topics_that_were_set_and_their_defaults(
+    new_broker: Callable[..., Broker],
+) -> None:
+    broker = new_broker(overrides={"num.partitions": "3"})
+    ok(tidelog(broker, "topics", "create", "plain"))
+    ok(tidelog(broker, "topics", "create", "short", "--config", "retention.ms=5"))
+    ok(tidelog(broker, "configs", "alter", "--broker", "1", "--config", "log.segment.bytes=2000000"))
+    found = {(row["of"], row["option"]): row for row in rows(tidelog(broker, "configs", "diff", "--json"))}
+    topics = [key for key in found if key[0].startswith("topic")]
+    assert topics == [("topic short", "retention.ms")]
+    of_topic = found["topic short", "retention.ms"]
+    assert (of_topic["value"], of_topic["source"]) == ("5", "topic")
+    assert of_topic["default"] == "log.retention.hours=168"
+    given, set_later = found["broker 1", "num.partitions"], found["broker 1", "log.segment.bytes"]
+    assert (given["value"], given["default"], given["source"]) == ("3", "1", "broker")
+    assert (set_later["value"], set_later["default"]) == ("2000000", str(1 << 30))
+    assert set_later["source"] == "dynamic broker"
+    assert "short" in ok(tidelog(broker, "configs", "diff"))
