@@ -108,3 +108,15 @@ def test_a_diff_has_the_options_of_brokers_and_topics_that_were_set_and_their_de
     assert (set_later["value"], set_later["default"]) == ("2000000", str(1 << 30))
     assert set_later["source"] == "dynamic broker"
     assert "short" in ok(tidelog(broker, "configs", "diff"))
+
+
+def test_top_has_the_rate_of_topics_and_the_lag_of_groups(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "produce", topic, text="a\nb\nc\n"))
+    reset = tidelog(shared_broker, "groups", "reset", topic, "--topic", topic, "--to-offset", "1", "--yes")
+    assert reset.returncode == 0
+    looks = rows(tidelog(shared_broker, "top", "--interval", "1", "--count", "2", "--json"))
+    of_topic = [row for row in looks if (row["kind"], row["name"]) == ("topic", topic)]
+    of_group = [row for row in looks if (row["kind"], row["name"]) == ("group", topic)]
+    assert [(row["records_per_s"], row["bytes"] > 0, row["lag"]) for row in of_topic] == [(0, True, None)] * 2
+    assert [(row["records_per_s"], row["bytes"], row["lag"]) for row in of_group] == [(0, None, 2)] * 2
+    assert topic in ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1"))
