@@ -295,6 +295,8 @@ class Broker:
             )
 
     def _configure(self, config: BrokerConfig) -> None:
+        if config.log_level != self.config.log_level:
+            logging.getLogger().setLevel(config.log_level.upper())
         # In this order: code that finds the empty cache must find the new options, too.
         self.config = self.logs.defaults = config
         self.described = {}

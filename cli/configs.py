@@ -45,6 +45,14 @@ OPTIONS: Final = (
     Column("read_only", "can change", lambda is_read_only: "no" if is_read_only else "yes"),
 )
 
+DIFFERENT: Final = (
+    Column("of", "of"),
+    Column("option", "option"),
+    Column("value", "value", or_dash),
+    Column("default", "default", or_dash),
+    Column("source", "source"),
+)
+
 Changes = dict[str, str | None]
 
 
@@ -112,6 +120,50 @@ def describe(
         OPTIONS, rows, as_json, str(resource), f"{resource}: every option has its default; --all shows them"
     )
     return OK
+
+
+@configs.command("diff")
+@json_option
+@bootstrap_option
+def diff(as_json: bool, bootstrap: str) -> int:
+    """Show what differs from the defaults. Each option has its owner and what set it."""
+    with connected(bootstrap) as cluster:
+        from tidelog.client import admin
+
+        rows = [
+            row
+            for node in cluster.brokers()
+            for row in _different(f"broker {node}", admin.described_broker(cluster, node), of_topic=False)
+        ]
+        topics = sorted(str(topic.name) for topic in cluster.topics())
+        for topic, options in admin.described(cluster, topics).items():
+            rows += _different(f"topic {topic}", options, of_topic=True)
+    _print(DIFFERENT, rows, as_json, "", "every option has its default")
+    return OK
+
+
+def _different(of: str, options: Sequence[Any], *, of_topic: bool) -> Iterator[dict[str, Any]]:
+    """Yield a row for each option that was set; for a topic, only those that were set on it."""
+    for option in sorted(options, key=lambda option: str(option.name)):
+        source = SOURCES.get(option.config_source, "unknown")
+        if source != "default" and (not of_topic or option.config_source == OF_TOPIC):
+            yield {
+                "of": of,
+                "option": option.name,
+                "value": option.value,
+                "default": _default(option),
+                "source": source,
+            }
+
+
+def _default(option: Any) -> str | None:
+    """Return the default of an option, with its name if that has another unit: log.retention.hours=168."""
+    found = [each for each in option.synonyms if SOURCES.get(each.source) == "default"]
+    if not found:
+        return None
+    name, value = str(found[-1].name), found[-1].value
+    has_unit_of_option = name.rpartition(".")[2] == str(option.name).rpartition(".")[2]
+    return value if value is None or has_unit_of_option else f"{name}={value}"
 
 
 def _describe_stored(

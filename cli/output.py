@@ -9,10 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.cli.text import CONTROLS, shown
 from tidelog.config import times
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Row = Mapping[str, Any]
 # Made once, for output of a million lines.
@@ -65,7 +68,7 @@ def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool,
         for row in rows:
             print(to_json(row))
         return
-    lines = [[column.show(row[column.key]) for column in columns] for row in rows]
+    lines = _cells(columns, rows)
     if is_terminal(sys.stdout):
         if caption:
             print(caption)
@@ -111,17 +114,31 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         yield lambda more: bar.advance(task, more)
 
 
+def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> list[list[str]]:
+    return [[column.show(row[column.key]) for column in columns] for row in rows]
+
+
+def table(columns: Sequence[Column], rows: Iterable[Row]) -> "Table":
+    """Return rows as a table for a terminal."""
+    return _table(columns, _cells(columns, rows))
+
+
 def _print_table(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
+
+    Console().print(_table(columns, lines))
+
+
+def _table(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
+    drawn = Table()
     for column in columns:
-        table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
+        drawn.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for line in lines:
-        table.add_row(*map(Text, line))
-    Console().print(table)
+        drawn.add_row(*map(Text, line))
+    return drawn
 
 
 def _print_aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:

@@ -1,6 +1,7 @@
 """`tidelog serve`: start a broker by the command line, set up its log, and print its greeting."""
 
 import errno
+import json
 import logging
 import os
 import resource
@@ -28,12 +29,11 @@ from tidelog.cli.text import called, counted, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.kinds import host_and_port
-from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, LOG_LEVELS, BrokerConfig
 from tidelog.config.table import Source
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
 # Wildcard addresses, and an address that reaches them from this machine.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # pip hides the output of a build, so this is printed at each start.
@@ -41,6 +41,7 @@ INTERPRETED = (
     "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again "
     "(in its folder: make setup)"
 )
+_TIME = "%Y-%m-%dT%H:%M:%S"
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 @config_file_option
 @overrides_option
 @click.option("--ready-file", type=PATH, help="Write host:port to this file once the broker answers.")
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="The least level to log.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="The least level to log (log.level).")
 @click.option("--test-control", is_flag=True, help="Let a test move the clock and set faults: DATA/.control.")
 @click.option(
     "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start: {TIME_HELP}."
@@ -69,21 +70,23 @@ def serve(
     config_file: Path | None,
     overrides: Sequence[str],
     ready_file: Path | None,
-    log_level: str,
+    log_level: str | None,
     test_control: bool,
     test_clock: str | None,
     check: bool,
     stop_at_eof: bool,
 ) -> int:
     """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
-    _start_logging(log_level)
     _end_by_signals()
     _raise_file_limit()
+    if log_level is not None:
+        overrides = [*overrides, f"log.level={log_level}"]
     try:
         config = configure(config_file, overrides, data_dir)
         config = config if port is None else config.on_port(port)
     except ConfigError as error:
         return _complain(str(error), USAGE)
+    _start_logging(config)
     clock = Clock()
     if test_clock is not None:
         if not test_control:
@@ -218,11 +221,30 @@ class _OneLine(logging.Formatter):
         return shown(super().formatMessage(record))
 
 
-def _start_logging(level: str) -> None:
+class _Json(logging.Formatter):
+    """Writes an event as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": f"{self.formatTime(record, _TIME)}.{int(record.msecs):03}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _start_logging(config: BrokerConfig) -> None:
     """Log to stderr, one line for each event: time, level, logger, and the event with its name=value pairs."""
-    formatter = _OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter: logging.Formatter = _OneLine(
+        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", _TIME
+    )
+    if config.log_format == "json":
+        formatter = _Json()
     formatter.converter = time.gmtime
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -48,6 +48,7 @@ HIGH_WATERMARK: Final = -1
 DEFAULT_SOURCE: Final = 5
 _TIMEOUT_MS: Final = 20_000
 _NOT_DELETED: Final = "records can be deleted only if cleanup.policy includes delete"
+_DESCRIBED_AT_ONCE: Final = 100
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 _BY_ID: Final = 6  # from this version on, DeleteTopics has another list of topics, which takes ids too
@@ -111,6 +112,34 @@ def describe_options(cluster: Cluster, resource: Resource) -> dict[str, Any]:
 
     found = cluster.retried(f"options of {resource}", ask)
     return {each.name: each for each in sorted(found, key=lambda each: str(each.name))}
+
+
+def described(cluster: Cluster, topics: Collection[str]) -> dict[str, list[Any]]:
+    """Return the options of topics with synonyms, as in DescribeConfigs, without missing topics. BrokerError."""
+    return {
+        name: options
+        for at in range(0, len(topics), _DESCRIBED_AT_ONCE)
+        for name, options in _described(
+            cluster, [Resource(name) for name in list(topics)[at : at + _DESCRIBED_AT_ONCE]]
+        ).items()
+    }
+
+
+def described_broker(cluster: Cluster, node_id: int) -> list[Any]:
+    """Return the options of a broker with their synonyms, as in DescribeConfigs. BrokerError."""
+    return _described(cluster, [Resource(None, node_id)])[str(node_id)]
+
+
+def _described(cluster: Cluster, resources: list[Resource]) -> dict[str, list[Any]]:
+    wanted = [DescribeConfigsResource(**_named(each), configuration_keys=None) for each in resources]
+    request = DescribeConfigsRequest(resources=wanted, include_synonyms=True)
+    answer = cluster.retried("options", lambda: _of(cluster, resources[0]).ask(DESCRIBE_CONFIGS, request))
+    found: dict[str, list[Any]] = {}
+    for each in answer.results:
+        if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            _refuse(each, f"options of {each.resource_name}")
+            found[each.resource_name] = each.configs
+    return found
 
 
 def topic_options(cluster: Cluster, topic: str) -> dict[str, str]:

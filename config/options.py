@@ -30,6 +30,8 @@ from tidelog.config.nearest import nearest
 from tidelog.config.table import Described, Option, Source, Synonym, option, options_of
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TOPIC_OPTIONS, TopicConfig
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BrokerConfig(GroupOptions):
@@ -321,6 +323,24 @@ class BrokerConfig(GroupOptions):
         ours=True,
         doc="Bytes per second of the scrub, which reads all sealed segments once a day to detect disk damage. 0 turns "
         "it off.",
+    )
+    log_level: str = option(
+        "log.level",
+        STRING,
+        "info",
+        choices=LOG_LEVELS,
+        ours=True,
+        live=True,
+        doc="Least level of the events that the broker logs. `--log-level` sets it for a start.",
+    )
+    log_format: str = option(
+        "log.format",
+        STRING,
+        "text",
+        choices=("text", "json"),
+        ours=True,
+        doc="Form of the broker's log. `json`: one object a line, with `time`, `level`, `logger`, `message` and, for a "
+        "fault, `traceback`.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     # The options that were set before the start: name in the table -> name that was used.

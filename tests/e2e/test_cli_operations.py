@@ -1,10 +1,12 @@
 """The verbs of an operator against a running broker."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Running
+from tests.support.broker import Broker, Running
 from tests.support.command import ok, rows, tidelog
 from tidelog.cli.exit_codes import FAILED
 
@@ -70,3 +72,51 @@ def test_a_long_list_has_the_contents_of_each_topic(shared_broker: Running, topi
     ]
     assert line.split()[1:3] == ["2", "5"]
     assert line.endswith(" ago")
+
+
+def test_the_level_of_the_log_changes_while_the_broker_runs_and_its_form_at_a_start(
+    new_broker: Callable[..., Broker],
+) -> None:
+    broker = new_broker(overrides={"log.format": "json"})
+    to_error = ("configs", "alter", "--broker", "1", "--config", "log.level=error")
+    ok(tidelog(broker, *to_error))
+    ok(tidelog(broker, "topics", "create", "unseen"))
+    ok(tidelog(broker, "configs", "alter", "--broker", "1", "--delete-config", "log.level"))
+    ok(tidelog(broker, "topics", "create", "seen"))
+    events = [json.loads(line)["message"] for line in broker.printed.splitlines() if line.startswith("{")]
+    assert any("topic created topic=seen" in event for event in events)
+    assert not any("unseen" in event for event in events)
+    wrong = tidelog(broker, *to_error[:-1], "log.level=loud")
+    assert (wrong.returncode, "must be one of: debug, info" in wrong.stderr) == (FAILED, True)
+
+
+def test_a_diff_has_the_options_of_brokers_and_topics_that_were_set_and_their_defaults(
+    new_broker: Callable[..., Broker],
+) -> None:
+    broker = new_broker(overrides={"num.partitions": "3"})
+    ok(tidelog(broker, "topics", "create", "plain"))
+    ok(tidelog(broker, "topics", "create", "short", "--config", "retention.ms=5"))
+    ok(tidelog(broker, "configs", "alter", "--broker", "1", "--config", "log.segment.bytes=2000000"))
+    found = {(row["of"], row["option"]): row for row in rows(tidelog(broker, "configs", "diff", "--json"))}
+    topics = [key for key in found if key[0].startswith("topic")]
+    assert topics == [("topic short", "retention.ms")]
+    of_topic = found["topic short", "retention.ms"]
+    assert (of_topic["value"], of_topic["source"]) == ("5", "topic")
+    assert of_topic["default"] == "log.retention.hours=168"
+    given, set_later = found["broker 1", "num.partitions"], found["broker 1", "log.segment.bytes"]
+    assert (given["value"], given["default"], given["source"]) == ("3", "1", "broker")
+    assert (set_later["value"], set_later["default"]) == ("2000000", str(1 << 30))
+    assert set_later["source"] == "dynamic broker"
+    assert "short" in ok(tidelog(broker, "configs", "diff"))
+
+
+def test_top_has_the_rate_of_topics_and_the_lag_of_groups(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "produce", topic, text="a\nb\nc\n"))
+    reset = tidelog(shared_broker, "groups", "reset", topic, "--topic", topic, "--to-offset", "1", "--yes")
+    assert reset.returncode == 0
+    looks = rows(tidelog(shared_broker, "top", "--interval", "1", "--count", "2", "--json"))
+    of_topic = [row for row in looks if (row["kind"], row["name"]) == ("topic", topic)]
+    of_group = [row for row in looks if (row["kind"], row["name"]) == ("group", topic)]
+    assert [(row["records_per_s"], row["bytes"] > 0, row["lag"]) for row in of_topic] == [(0, True, None)] * 2
+    assert [(row["records_per_s"], row["bytes"], row["lag"]) for row in of_group] == [(0, None, 2)] * 2
+    assert topic in ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1"))

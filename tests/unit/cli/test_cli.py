@@ -322,7 +322,7 @@ def test_the_list_of_verbs_says_what_the_help_of_each_verb_begins_with() -> None
 
 def test_a_shell_completes_verbs_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_TIDELOG_COMPLETE", "bash_complete")
-    for words, completed in (("tidelog top", "topics"), ("tidelog tail --foll", "--follow")):
+    for words, completed in (("tidelog topi", "topics"), ("tidelog tail --foll", "--follow")):
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
         assert run()[1] == f"plain,{completed}\n"

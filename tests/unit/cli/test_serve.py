@@ -1,8 +1,10 @@
 """What `tidelog serve` says when it is there."""
 
 import errno
+import json
 import logging
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -47,12 +49,13 @@ def test_the_greeting_is_two_lines_whatever_the_folder_is_called(capsys: pytest.
     assert "data in /da\\nta\\udcff;" in first
 
 
-def test_an_event_is_one_line_whatever_it_names(capsys: pytest.CaptureFixture[str]) -> None:
+def log_events(config: BrokerConfig) -> None:
+    """Log an event and a fault as a broker with these options does."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
         root.handlers = []
-        serve._start_logging("info")
+        serve._start_logging(config)
         logging.getLogger("tidelog.test").info("stopped data=%s", "/da\nta\x1b")
         try:
             raise ValueError("a fault")
@@ -61,10 +64,28 @@ def test_an_event_is_one_line_whatever_it_names(capsys: pytest.CaptureFixture[st
     finally:
         root.handlers = before
         root.setLevel(level)
+
+
+def test_an_event_is_one_line_whatever_it_names(capsys: pytest.CaptureFixture[str]) -> None:
+    log_events(BrokerConfig())
     first, second, traceback, *_ = capsys.readouterr().err.splitlines()
     assert first.endswith("INFO tidelog.test stopped data=/da\\nta\\x1b")
     assert second.endswith("ERROR tidelog.test failed")
     assert traceback.startswith("Traceback")
+
+
+def test_an_event_is_one_object_in_a_log_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    log_events(BrokerConfig(log_format="json"))
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    assert first == {"level": "INFO", "logger": "tidelog.test", "message": "stopped data=/da\nta\x1b"}
+    assert (second["level"], second["message"]) == ("ERROR", "failed")
+    assert second["traceback"].endswith("ValueError: a fault")
+
+
+def test_a_log_has_the_least_level_that_is_set(capsys: pytest.CaptureFixture[str]) -> None:
+    log_events(BrokerConfig(log_level="error"))
+    assert "INFO" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
