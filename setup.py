@@ -23,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 
 LOOPS = (
     "records/batch",
+    "records/encode",
     "records/kept",
     "records/kernel",
     "records/key_hashes",

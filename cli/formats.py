@@ -6,6 +6,7 @@ Text and JSON have one line for each record. {key} and {value} of a template are
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
@@ -62,11 +63,23 @@ def _text_with_topic(record: "Record") -> bytes:
 
 
 def _text(record: "Record", topic: str = "") -> bytes:
-    parts = [times.show(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
+    parts = [_time(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
     parts += [NULL if data is None else plain(data) for data in (record.key, record.value)]
     if record.headers:
         parts.append(plain_headers(record.headers, NULL))
     return "\t".join(parts).encode() + b"\n"
+
+
+def _time(timestamp_ms: int) -> str:
+    """Return what `times.show` does, for many records of the same seconds."""
+    second, ms = divmod(timestamp_ms, 1000)
+    before, point, after = _second(second)
+    return f"{before}.{ms:03}{after[3:]}" if point else times.show(timestamp_ms)
+
+
+@lru_cache(maxsize=1024)
+def _second(second: int) -> tuple[str, str, str]:
+    return times.show(second * 1000).partition(".")
 
 
 def _json(record: "Record") -> bytes:
@@ -111,7 +124,7 @@ def _template(template: str) -> Format:
             partition=record.partition,
             offset=record.offset,
             timestamp=record.timestamp,
-            time=times.show(record.timestamp),
+            time=_time(record.timestamp),
             key=_raw(record.key),
             value=_raw(record.value),
             headers=json.dumps(json_content(None, None, record.headers)["headers"], ensure_ascii=False),

@@ -2,7 +2,7 @@
 
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tidelog.cli.text import shortened
@@ -47,6 +47,22 @@ def text_reader(defaults: Outgoing, key_separator: bytes | None, empty_is_null: 
         )
 
     return read
+
+
+class Values:
+    """Reads lines of text without keys: each is a value, and `defaults` has what the records share."""
+
+    def __init__(self, defaults: Outgoing, empty_is_null: bool) -> None:
+        """With `empty_is_null`, an empty value is null."""
+        self.defaults = defaults
+        self.line = text_reader(defaults, None, empty_is_null)
+        self._empty_is_null = empty_is_null
+
+    def all(self, lines: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of lines."""
+        if self._empty_is_null:
+            return [line.removesuffix(b"\r") or None for line in lines]
+        return [line.removesuffix(b"\r") for line in lines]
 
 
 def json_reader(defaults: Outgoing) -> Reader:

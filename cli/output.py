@@ -89,7 +89,10 @@ def is_terminal(stream: IO[Any]) -> bool:
 
 def plain(data: bytes | None) -> str:
     r"""Return bytes of a record as text that is safe to print: \n, \t and \x1b are escaped."""
-    return "null" if data is None else data.decode("utf-8", "backslashreplace").translate(CONTROLS)
+    if data is None:
+        return "null"
+    text = data.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else text.translate(CONTROLS)
 
 
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:

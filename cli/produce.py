@@ -6,7 +6,7 @@ are read. It gives up if nothing is acknowledged for STALLED_S.
 
 import os
 import select
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from tidelog.cli.arguments import TIME_HELP, Integer, bootstrap_option, topic_ar
 from tidelog.cli.connect import connected, no_partition
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
-from tidelog.cli.lines import Header, Outgoing, Reader, json_reader, text_reader
+from tidelog.cli.lines import Header, Outgoing, Reader, Values, json_reader, text_reader
 from tidelog.cli.output import progress, to_json
 from tidelog.cli.text import counted, note
 from tidelog.cli.time_options import clock, now_ms, time_ms
@@ -36,6 +36,8 @@ READ_BYTES: Final = 1 << 16
 # Enough for the largest record that the producer sends, in base64.
 LINE_BYTES_MAX: Final = 150 << 20
 STDIN: Final = "-"
+# In the order of their numbers in a batch.
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def _unescaped(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -88,6 +90,12 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
 )
 @click.option("--timestamp", metavar="TIME", help=f"The time of all records: {TIME_HELP}. Default: now.")
 @click.option(
+    "--compression",
+    type=click.Choice(CODECS),
+    default="none",
+    help="The codec of the batches.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -103,6 +111,7 @@ def produce(
     headers: tuple[Header, ...],
     partition: int | None,
     timestamp: str | None,
+    compression: str,
     as_json: bool,
     bootstrap: str,
 ) -> int:
@@ -115,7 +124,13 @@ def produce(
     at_ms = None if timestamp is None else time_ms("--timestamp", timestamp, now_ms())
     defaults = Outgoing(None, None if key is None else key.encode(), headers, partition, at_ms)
     separator = None if key_separator is None else key_separator.encode()
-    read = json_reader(defaults) if reads_json else text_reader(defaults, separator, null_value)
+    read: Reader | Values
+    if reads_json:
+        read = json_reader(defaults)
+    elif separator is None:
+        read = Values(defaults, null_value)
+    else:
+        read = text_reader(defaults, separator, null_value)
     with connected(bootstrap, ANSWER_S) as cluster, progress(f"produce {topic}") as advance:
         from tidelog.client.producer import Producer
 
@@ -126,7 +141,7 @@ def produce(
             acknowledged += len(numbers)
             advance(len(numbers))
 
-        producer = Producer(cluster, STALLED_S, count, creates_topics=True)
+        producer = Producer(cluster, STALLED_S, count, creates_topics=True, codec=CODECS.index(compression))
         given = Lines(files or [STDIN], lambda: producer.poll(0))
         error = send_lines(producer, topic, given, read, given.place)
     if as_json:
@@ -151,20 +166,20 @@ class Lines:
         self._count = 0
         self._begins: list[tuple[int, str]] = []  # how many lines precede each file
 
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield the lines, numbered from 1 across all files."""
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """Yield the lines as they are read, some at a time. They are numbered from 1 across all files."""
         for name in self._files:
             self._begins.append((self._count, name))
-            for line in self._of(name):
-                self._count += 1
-                yield line
+            for block in self._of(name):
+                self._count += len(block)
+                yield block
 
     def place(self, number: int) -> str:
         """Return the words for a line that was read: its number in its file."""
         before, name = [begin for begin in self._begins if begin[0] < number][-1]
         return f"line {number - before}" + ("" if name == STDIN else f" of {name}")
 
-    def _of(self, name: str) -> Iterator[bytes]:
+    def _of(self, name: str) -> Iterator[list[bytes]]:
         try:
             with click.open_file(name, "rb") as stream:
                 yield from lines(stream, self._idle)
@@ -173,8 +188,11 @@ class Lines:
             raise CommandError(f"{shown_name}: {error.strerror or error}; no more lines were read") from error
 
 
-def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the lines of a stream without their newline; call `idle` while there is nothing to read."""
+def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream without their newline, those of each read together.
+
+    Call `idle` while there is nothing to read.
+    """
     fd = stream.fileno()
     begun: list[bytes] = []  # the parts of a line that has not ended yet
     size = 0
@@ -185,24 +203,25 @@ def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
         if not data:
             break
         *ends, rest = data.split(b"\n")
-        for end in ends:
-            yield b"".join([*begun, end])
+        if ends:
+            ends[0] = b"".join([*begun, ends[0]])
             begun.clear()
             size = 0
+            yield ends
         if rest:
             begun.append(rest)
             size += len(rest)
         if size > LINE_BYTES_MAX:
             break
     if begun:
-        yield b"".join(begun)
+        yield [b"".join(begun)]
 
 
 def send_lines(
     producer: "Producer",
     topic: str,
-    lines: Iterable[bytes],
-    read: Reader,
+    blocks: Iterable[Sequence[bytes]],
+    read: Reader | Values,
     place: Callable[[int], str] = "line {}".format,
 ) -> CommandError | None:
     """Send all lines, and wait until they are acknowledged; return the error that ended it early.
@@ -212,22 +231,32 @@ def send_lines(
     from tidelog.client.errors import ClientError, Unreachable
     from tidelog.client.producer import Rejected, Stalled
 
-    partitions: Collection[int] = ()
+    number = 0
     now = clock()
+    read_line = read.line if isinstance(read, Values) else read
     try:
-        for number, line in enumerate(lines, 1):
-            if number == 1:
+        for block in blocks:
+            if number == 0:
                 partitions = frozenset(producer.partitions(topic))
-            try:
-                if len(line) > LINE_BYTES_MAX:
-                    raise ValueError(f"it has more than {LINE_BYTES_MAX:,} bytes")
-                record = read(line)
-                if record.partition is not None and record.partition not in partitions:
-                    raise ValueError(no_partition(topic, record.partition, partitions))
-            except ValueError as error:
-                return _rejected(producer, place, number, str(error))
-            timestamp_ms = now() if record.timestamp is None else record.timestamp
-            producer.send(topic, record.value, timestamp_ms, record.key, record.headers, record.partition)
+            if isinstance(read, Values) and max(map(len, block)) <= LINE_BYTES_MAX:
+                _, key, headers, partition, timestamp = read.defaults
+                if partition is None or partition in partitions:
+                    number += len(block)
+                    timestamp_ms = now() if timestamp is None else timestamp
+                    producer.send_values(topic, read.all(block), timestamp_ms, key, headers, partition)
+                    continue
+            for line in block:
+                number += 1
+                try:
+                    if len(line) > LINE_BYTES_MAX:
+                        raise ValueError(f"it has more than {LINE_BYTES_MAX:,} bytes")
+                    record = read_line(line)
+                    if record.partition is not None and record.partition not in partitions:
+                        raise ValueError(no_partition(topic, record.partition, partitions))
+                except ValueError as error:
+                    return _rejected(producer, place, number, str(error))
+                timestamp_ms = now() if record.timestamp is None else record.timestamp
+                producer.send(topic, record.value, timestamp_ms, record.key, record.headers, record.partition)
         producer.flush()
     except Rejected as error:
         return _rejected(producer, place, error.number, str(error))

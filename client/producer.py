@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 from tidelog.client import interrupts
@@ -27,7 +26,9 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.protocol.records.build import Header, Record, build_batch
+from tidelog.protocol.records.build import Header, build_rows, encode_headers
+from tidelog.protocol.records.compression import NONE
+from tidelog.protocol.records.encode import Row
 
 BATCH_BYTES: Final = 256 << 10
 # The limits of what is not acknowledged: enough for full batches, and few enough to report a rejected record soon.
@@ -75,25 +76,21 @@ class _Batch:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.records: list[Record] = []
-        self.sizes: list[int] = []
+        self.rows: list[Row] = []
         self.size_bytes = 0
         self.attempts = 0
 
-    def add(self, number: int, record: Record, size: int) -> None:
-        self.records.append(record)
-        self.sizes.append(size)
+    def add(self, numbers: Sequence[int], rows: Sequence[Row], size: int) -> None:
+        self.rows += rows
         self.size_bytes += size
-        self.numbers.append(number)  # last, so that an interrupt leaves no number without its record
+        self.numbers += numbers  # last, so that an interrupt leaves no number without its row
 
     def halves(self) -> tuple["_Batch", "_Batch"]:
         """Return the records as two batches."""
-        half = len(self.records) // 2
+        half = len(self.rows) // 2
         found = _Batch(), _Batch()
-        for place, record in enumerate(self.records):
-            to = found[place >= half]
-            # Kafka rejects a batch whose offsets do not start at 0.
-            to.add(self.numbers[place], replace(record, offset=len(to.records)), self.sizes[place])
+        for to, part in zip(found, (slice(half), slice(half, None)), strict=True):
+            to.add(self.numbers[part], self.rows[part], sum(map(_size, self.rows[part])))
         return found
 
 
@@ -107,8 +104,10 @@ class Producer:
         acknowledged: Callable[[Sequence[int]], None],
         *,
         creates_topics: bool = False,
+        codec: int = NONE,
     ) -> None:
         """Send nothing yet. `acknowledged` gets the numbers of records that are on disk."""
+        self._codec = codec
         self._cluster = cluster
         self._give_up_s = give_up_s
         self._acknowledged = acknowledged
@@ -148,25 +147,48 @@ class Producer:
 
         Records are numbered from 1, in the order of the calls.
         """
-        self._sent += 1
-        number = self._sent
-        size = _RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-        for name, data in headers:
-            size += len(name) + len(data or b"") + 8
+        row = (timestamp_ms, key, value, encode_headers(headers))
+        size = _size(row)
         if size > _RECORD_BYTES_MAX:
-            raise Rejected(number, ErrorCode.MESSAGE_TOO_LARGE)
+            self._sent += 1
+            raise Rejected(self._sent, ErrorCode.MESSAGE_TOO_LARGE)
         to = Partition(topic, self._choose(topic, key) if partition is None else partition)
+        self._queue(to, [row], size)
+
+    def send_values(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        timestamp_ms: int,
+        key: bytes | None = None,
+        headers: tuple[Header, ...] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Do what `send` does for each value. Values that fit into a batch go into one, which is much faster."""
+        encoded = encode_headers(headers)
+        rows = [(timestamp_ms, key, value, encoded) for value in values]
+        size = sum(map(_size, rows))
+        to = Partition(topic, self._choose(topic, key) if partition is None else partition)
+        if size <= self._batch_bytes.get(to, BATCH_BYTES):
+            self._queue(to, rows, size)
+            return
+        for value in values:
+            self.send(topic, value, timestamp_ms, key, headers, partition)
+
+    def _queue(self, to: Partition, rows: Sequence[Row], size: int) -> None:
+        numbers = range(self._sent + 1, self._sent + 1 + len(rows))
+        self._sent += len(rows)
         batches = self._pending.setdefault(to, deque())
         limit = self._batch_bytes.get(to, BATCH_BYTES)
         is_new = not batches or batches[-1].attempts > 0 or batches[-1].size_bytes + size > limit
         batch = _Batch() if is_new else batches[-1]
-        batch.add(number, Record(len(batch.records), timestamp_ms, key, value, headers), size)
+        batch.add(numbers, rows, size)
         if is_new:
             batches.append(batch)  # with a record in it, also for an interrupt
-            self._sticky.pop(topic, None)
+            self._sticky.pop(to.topic, None)
         if not self._under_way:
             self._is_tried = False
-        self._under_way += 1
+        self._under_way += len(rows)
         self._under_way_bytes += size
         if len(batches) > 1 or time.monotonic() - self._polled_at >= LINGER_S:
             self.poll(0)
@@ -260,7 +282,7 @@ class Producer:
         """Return the first batch of a partition, split until it is below the known limit."""
         batches = self._pending[partition]
         limit = self._batch_bytes.get(partition, BATCH_BYTES)
-        while batches[0].size_bytes > limit and len(batches[0].records) > 1:
+        while batches[0].size_bytes > limit and len(batches[0].rows) > 1:
             batches.extendleft(reversed(batches.popleft().halves()))
         return batches[0]
 
@@ -269,12 +291,7 @@ class Producer:
         producer_id, epoch = self._identity
         topics: dict[str, list[PartitionProduceData]] = {}
         for each, batch in taken.items():
-            data = build_batch(
-                batch.records,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=self._sequences.get(each, 0),
-            )
+            data = build_rows(batch.rows, self._codec, producer_id, epoch, self._sequences.get(each, 0))
             part = PartitionProduceData(index=each.partition, records=memoryview(data))
             topics.setdefault(each.topic, []).append(part)
         return ProduceRequest(
@@ -313,12 +330,12 @@ class Producer:
         """Acknowledge a batch, put it back to be sent again, or return its rejected record."""
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._sequences[key] = (self._sequences.get(key, 0) + len(batch.records)) % _SEQUENCES
+            self._sequences[key] = (self._sequences.get(key, 0) + len(batch.rows)) % _SEQUENCES
             self._pause_s = FIRST_PAUSE_S
             self._done(batch)
             self._acknowledged(batch.numbers)
             return []
-        if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+        if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.rows) > 1:
             self._batch_bytes[key] = batch.size_bytes // 2
             self._put_back(key, batch)
             return []
@@ -347,7 +364,7 @@ class Producer:
         return Rejected(number, answer.error_code, message)
 
     def _done(self, batch: _Batch) -> None:
-        self._under_way -= len(batch.records)
+        self._under_way -= len(batch.rows)
         self._under_way_bytes -= batch.size_bytes
         self._last_news = time.monotonic()
 
@@ -379,6 +396,12 @@ class Producer:
         answer: Any = self._cluster.any_broker().ask(INIT_PRODUCER_ID, request)
         check(answer.error_code, "a producer id")
         return answer.producer_id, answer.producer_epoch
+
+
+def _size(row: Row) -> int:
+    """Return about how many bytes a row takes in a batch."""
+    _, key, value, headers = row
+    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + len(headers)
 
 
 def murmur2(data: bytes) -> int:

@@ -1,6 +1,9 @@
 # How compiled loops reach into buffers. What is interpreted has buffers.py instead.
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+
+from libc.string cimport memcpy
 
 cdef extern from *:
     void prefetch_line "__builtin_prefetch"(const void *address) noexcept nogil
@@ -32,3 +35,6 @@ cdef inline unsigned long long *words_of(object view):
 
 cdef inline void prefetch(unsigned long long *words, Py_ssize_t at) noexcept nogil:
     prefetch_line(words + at)
+
+cdef inline void copy(unsigned char *octets, Py_ssize_t at, bytes data) noexcept:
+    memcpy(octets + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))

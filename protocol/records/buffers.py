@@ -12,6 +12,7 @@ __all__ = [
     "Buffer",
     "Py_buffer",
     "acquire",
+    "copy",
     "integers_of",
     "octets_of",
     "prefetch",
@@ -45,6 +46,11 @@ def view_of(buffer: Buffer) -> memoryview:
 def size_of(view: memoryview) -> int:
     """Return how many bytes a view has."""
     return view.nbytes
+
+
+def copy(octets: memoryview, at: int, data: bytes) -> None:
+    """Copy bytes to a position; in C, the caller has made sure that there is room."""
+    octets[at : at + len(data)] = data
 
 
 def _itself(view: memoryview) -> memoryview:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.protocol.records import batch, compression, kernel
+from tidelog.protocol.records import batch, compression, encode, kernel
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.columns import Columns
@@ -88,6 +88,29 @@ def build_batch(
     return bytes(signed(header, compression.compress(codec, payload)))
 
 
+def build_rows(
+    rows: Sequence[encode.Row], codec: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> bytearray:
+    """Build one batch of a producer, with offsets from 0 on; there must be a row."""
+    base_time = rows[0][0]
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,  # `signed` sets it
+        leader_epoch=-1,
+        magic=batch.MAGIC,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=len(rows) - 1,
+        base_timestamp=base_time,
+        max_timestamp=max(row[0] for row in rows),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(rows),
+    )
+    return signed(header, compression.compress(codec, encode.encode(rows, base_time)))
+
+
 def write_batch(
     parts: Iterable[Message], codec: int, level: int | None, limit_bytes: int, held_bytes: int
 ) -> Steps[bytearray]:
@@ -164,11 +187,19 @@ def _encode(
     headers: tuple[Header, ...] = (),
 ) -> bytes:
     parts = [b"\0", _varint(timestamp_delta), _varint(offset_delta), *_sized(key), *_sized(value)]
-    parts.append(_varint(len(headers)))
-    for name, content in headers:
-        parts += (*_sized(name.encode()), *_sized(content))
+    parts.append(encode_headers(headers))
     body = b"".join(parts)
     return _varint(len(body)) + body
+
+
+def encode_headers(headers: tuple[Header, ...]) -> bytes:
+    """Return the headers of a record, after their number, as a row has them."""
+    if not headers:
+        return b"\0"
+    parts = [_varint(len(headers))]
+    for name, content in headers:
+        parts += (*_sized(name.encode()), *_sized(content))
+    return b"".join(parts)
 
 
 def _sized(value: bytes | None) -> tuple[bytes, bytes]:

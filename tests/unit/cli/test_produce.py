@@ -15,7 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 from tidelog.cli import produce
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
-from tidelog.cli.lines import Outgoing, text_reader
+from tidelog.cli.lines import Outgoing, Values, text_reader
 from tidelog.client import producer as producing
 from tidelog.client.errors import ConnectionLost
 from tidelog.client.producer import Producer, Rejected, murmur2
@@ -30,13 +30,13 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tidelog.protocol.records import batch
+from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.build import read_records
 
 # What becomes of a batch: an error code, an answer that never comes, or a connection that is lost.
 Outcome = int | PartitionProduceResponse | None | ConnectionLost
 GIVE_UP_S = 0.05
-TEXT = text_reader(Outgoing(), None, empty_is_null=False)
+TEXT = Values(Outgoing(), empty_is_null=False)
 
 
 class Sent:
@@ -45,6 +45,7 @@ class Sent:
     def __init__(self, cluster: FakeCluster, outcomes: Iterable[Outcome]) -> None:
         self.batches: list[tuple[int, list[bytes | None], int, int]] = []
         self.outcomes = list(outcomes)
+        self.codecs: list[int] = []
         self.ids = 0
         self.too_large: bytes | None = None  # a value that no batch may have
         cluster.connection.answers[PRODUCE.key] = self.answer
@@ -60,6 +61,7 @@ class Sent:
         for part in topic.partition_data:
             assert part.records is not None
             header = batch.read_header(part.records)
+            self.codecs.append(header.codec)
             records = list(read_records(part.records))
             assert [record.offset for record in records] == list(range(len(records)))  # or Kafka refuses it
             values = [record.value for record in records]
@@ -86,7 +88,7 @@ def sending(
 
 
 def lines_sent(to: Producer, *lines: bytes) -> CommandError | None:
-    return produce.send_lines(to, "t", lines, TEXT)
+    return produce.send_lines(to, "t", [lines] if lines else [], TEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -219,12 +221,12 @@ def test_keys_choose_partitions_as_kafkas_clients_do() -> None:
 def test_a_line_without_an_answer_ends_it() -> None:
     with sending(0, None, give_up_s=GIVE_UP_S) as (to, _, acknowledged):
 
-        def lines() -> Iterator[bytes]:
-            yield b"a"
+        def blocks() -> Iterator[list[bytes]]:
+            yield [b"a"]
             to.flush()
-            yield b"b"
+            yield [b"b"]
 
-        error = produce.send_lines(to, "t", lines(), TEXT)
+        error = produce.send_lines(to, "t", blocks(), TEXT)
         assert error is not None
         assert error.exit_code == UNREACHABLE
         assert "line 2 is the first that may not be on disk" in str(error)
@@ -259,7 +261,7 @@ def test_what_the_broker_said_of_the_topic_is_told(
     found = MetadataResponseTopic(error_code=code, name=topic, partitions=[])
     with FakeCluster() as cluster:
         cluster.connection.answers[METADATA.key] = lambda _: MetadataResponse(brokers=[], topics=[found])
-        error = produce.send_lines(Producer(cluster, 20, lambda _: None), topic, [b"a"], TEXT)
+        error = produce.send_lines(Producer(cluster, 20, lambda _: None), topic, [[b"a"]], TEXT)
     assert error is not None
     assert str(error).startswith(words)
     assert str(error).endswith("; no more lines were read")
@@ -269,7 +271,7 @@ def test_what_the_broker_said_of_the_topic_is_told(
 def test_what_is_read_with_a_line_that_has_no_separator_is_still_sent() -> None:
     with sending() as (to, _, acknowledged):
         error = produce.send_lines(
-            to, "t", [b"a:b", b"c"], text_reader(Outgoing(), b":", empty_is_null=False)
+            to, "t", [[b"a:b", b"c"]], text_reader(Outgoing(), b":", empty_is_null=False)
         )
         assert error is not None
         assert (error.exit_code, acknowledged) == (FAILED, [1])
@@ -277,8 +279,8 @@ def test_what_is_read_with_a_line_that_has_no_separator_is_still_sent() -> None:
 
 
 def test_ctrl_c_counts_what_is_acknowledged_soon_after_it() -> None:
-    def interrupted(*lines: bytes) -> Iterator[bytes]:
-        yield from lines
+    def interrupted(*lines: bytes) -> Iterator[Sequence[bytes]]:
+        yield lines
         raise KeyboardInterrupt
 
     outcomes: Sequence[tuple[tuple[Outcome, ...], list[int]]] = [((), [1, 2]), ((None,), [])]
@@ -302,7 +304,8 @@ def test_lines_come_whole_and_silence_is_noticed() -> None:
     writer = threading.Thread(target=write)
     writer.start()
     with open(ours, "rb") as stream:
-        assert list(produce.lines(stream, idle.set)) == [b"one", b"", b"two parts, one line\r", b"no end"]
+        found = list(produce.lines(stream, idle.set))
+        assert found == [[b"one", b""], [b"two parts, one line\r"], [b"no end"]]
     writer.join()
 
 
@@ -311,13 +314,13 @@ def test_a_long_line_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> No
     with io.FileIO(os.memfd_create("lines"), "r+") as stream:
         stream.write(b"x" * 100 + b"\n" + b"y" * 10)
         stream.seek(0)
-        assert list(produce.lines(stream, lambda: None)) == [b"x" * 100, b"y" * 10]  # type: ignore[arg-type]
+        assert list(produce.lines(stream, lambda: None)) == [[b"x" * 100], [b"y" * 10]]  # type: ignore[arg-type]
 
 
 def test_a_line_without_end_is_cut_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "LINE_BYTES_MAX", 1 << 20)
     with open("/dev/zero", "rb") as stream, sending() as (to, sent, _):
-        (line,) = produce.lines(stream, lambda: None)
+        ((line,),) = produce.lines(stream, lambda: None)
         error = lines_sent(to, line)
         assert len(line) <= (1 << 20) + produce.READ_BYTES
         assert str(error).startswith("line 1 was rejected")
@@ -363,7 +366,38 @@ def test_a_file_that_cannot_be_read_is_named_after_what_came_before_it_is_sent(t
 def test_the_first_rejected_line_is_named_though_the_broker_refuses_it_last() -> None:
     refused = PartitionProduceResponse(index=0, error_code=10, base_offset=-1, error_message="too large")
     with sending(refused) as (to, _, acknowledged):
-        error = produce.send_lines(to, "t", [b"a:b", b"c"], text_reader(Outgoing(), b":", False))
+        error = produce.send_lines(to, "t", [[b"a:b", b"c"]], text_reader(Outgoing(), b":", False))
         assert str(error).startswith("line 1 was rejected, ")
         assert str(error).endswith("too large")
         assert acknowledged == []
+
+
+def test_values_that_fit_into_a_batch_are_not_divided_and_share_key_headers_and_time() -> None:
+    with sending(partitions=3) as (to, sent, acknowledged):
+        to.send_values("t", [b"a", b""], 7, b"key", (("name", b"x"),), 2)
+        to.send("t", b"b", 8, partition=2)
+        to.flush()
+        assert sent.batches == [(2, [b"a", b"", b"b"], 1, 0)]
+        assert acknowledged == [1, 2, 3]
+
+
+def test_values_of_several_batches_keep_their_order_and_numbers() -> None:
+    values: list[bytes | None] = [b"%d" % number + bytes(1000) for number in range(1000)]
+    with sending() as (to, sent, acknowledged):
+        to.send_values("t", values, 1)
+        to.flush()
+        assert len(sent.batches) > 1
+        assert [value for _, batch, *_ in sent.batches for value in batch] == values
+        assert acknowledged == list(range(1, 1001))
+
+
+@pytest.mark.parametrize(("codec", "name"), list(enumerate(produce.CODECS)))
+def test_batches_are_compressed_with_the_codec(codec: int, name: str) -> None:
+    assert compression.NAMES[codec] == name
+    with FakeCluster([]) as cluster:
+        sent = Sent(cluster, ())
+        to = Producer(cluster, 20, lambda _: None, codec=codec)
+        to.send_values("t", [b"a" * 100] * 100, 1)
+        to.flush()
+        assert [values for _, values, *_ in sent.batches] == [[b"a" * 100] * 100]
+        assert sent.codecs == [codec]
