@@ -35,7 +35,7 @@ def choose(name: str, *, names_topic: bool = False) -> Format:
     With `names_topic`, text names the topic of each record.
     """
     if name == "text":
-        return _text_with_topic if names_topic else _text
+        return _text(names_topic)
     if name == "json":
         return _json
     if "{" in name:
@@ -58,28 +58,30 @@ def plain_headers(headers: Any, null: str = "null") -> str:
     )
 
 
-def _text_with_topic(record: "Record") -> bytes:
-    return _text(record, f"{record.topic}:")
+def _text(names_topic: bool) -> Format:
+    show = _times()
+
+    def write(record: "Record") -> bytes:
+        topic = f"{record.topic}:" if names_topic else ""
+        parts = [show(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
+        parts += [NULL if data is None else plain(data) for data in (record.key, record.value)]
+        if record.headers:
+            parts.append(plain_headers(record.headers, NULL))
+        return "\t".join(parts).encode() + b"\n"
+
+    return write
 
 
-def _text(record: "Record", topic: str = "") -> bytes:
-    parts = [_time(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
-    parts += [NULL if data is None else plain(data) for data in (record.key, record.value)]
-    if record.headers:
-        parts.append(plain_headers(record.headers, NULL))
-    return "\t".join(parts).encode() + b"\n"
+def _times() -> Callable[[int], str]:
+    """Return a function that does what `times.show` does, for many records of the same seconds."""
+    of_second = lru_cache(maxsize=1024)(lambda second: times.show(second * 1000).partition("."))
 
+    def show(timestamp_ms: int) -> str:
+        second, ms = divmod(timestamp_ms, 1000)
+        before, point, after = of_second(second)
+        return f"{before}.{ms:03}{after[3:]}" if point else times.show(timestamp_ms)
 
-def _time(timestamp_ms: int) -> str:
-    """Return what `times.show` does, for many records of the same seconds."""
-    second, ms = divmod(timestamp_ms, 1000)
-    before, point, after = _second(second)
-    return f"{before}.{ms:03}{after[3:]}" if point else times.show(timestamp_ms)
-
-
-@lru_cache(maxsize=1024)
-def _second(second: int) -> tuple[str, str, str]:
-    return times.show(second * 1000).partition(".")
+    return show
 
 
 def _json(record: "Record") -> bytes:
@@ -116,6 +118,7 @@ def _template(template: str) -> Format:
             raise _unusable(template, f"the format '{spec}' of a field cannot hold another field")
         if any(len(number.lstrip("0")) > WIDTH_DIGITS for number in re.findall(r"\d+", spec)):
             raise _unusable(template, f"a field has at most {10**WIDTH_DIGITS - 1} characters")
+    show = _times()
     spelled = template.replace("\\t", "\t").replace("\\n", "\n") + "\n"
 
     def write(record: "Record") -> bytes:
@@ -124,7 +127,7 @@ def _template(template: str) -> Format:
             partition=record.partition,
             offset=record.offset,
             timestamp=record.timestamp,
-            time=_time(record.timestamp),
+            time=show(record.timestamp),
             key=_raw(record.key),
             value=_raw(record.value),
             headers=json.dumps(json_content(None, None, record.headers)["headers"], ensure_ascii=False),

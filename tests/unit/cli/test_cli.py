@@ -12,6 +12,8 @@ from typing import NoReturn
 import click
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidelog
 from tests.support.broker import COMMAND, environment
@@ -27,6 +29,7 @@ from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import shown
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
+from tidelog.config import times
 from tidelog.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 pytestmark = LEAVES_SOCKETS
@@ -476,12 +479,18 @@ def test_plain_bytes_hold_no_control_characters() -> None:
     assert output.plain(None) == "null"
 
 
-def test_format_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.config.times.show", lambda ms: f"<{ms}>")
-    line = formats.choose("text")(RECORD)
-    assert line == b"<1709283600250>\t1:15\tharbour\t3.2 m\tunit=m none=\\N\n"
+def test_format_text() -> None:
+    write, shown = formats.choose("text"), times.show(RECORD.timestamp).encode()
+    assert write(RECORD) == shown + b"\t1:15\tharbour\t3.2 m\tunit=m none=\\N\n"
     bare = RECORD._replace(key=None, value=b"a\nb", headers=[])
-    assert formats.choose("text")(bare) == b"<1709283600250>\t1:15\t\\N\ta\\nb\n"
+    assert write(bare) == shown + b"\t1:15\t\\N\ta\\nb\n"
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 5000)))
+def test_the_times_of_a_format_are_those_of_show(all_ms: list[int]) -> None:
+    write = formats.choose("{time}")
+    for ms in all_ms:
+        assert write(RECORD._replace(timestamp=ms)).decode() == times.show(ms) + "\n"
 
 
 def test_format_json() -> None:
