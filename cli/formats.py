@@ -62,12 +62,12 @@ def _text(names_topic: bool) -> Format:
     show = _times()
 
     def write(record: "Record") -> bytes:
-        topic = f"{record.topic}:" if names_topic else ""
-        parts = [show(record.timestamp), f"{topic}{record.partition}:{record.offset}"]
-        parts += [NULL if data is None else plain(data) for data in (record.key, record.value)]
-        if record.headers:
-            parts.append(plain_headers(record.headers, NULL))
-        return "\t".join(parts).encode() + b"\n"
+        topic, partition, offset, timestamp, _, key, value, headers = record
+        place = f"{topic}:{partition}:{offset}" if names_topic else f"{partition}:{offset}"
+        shown_key = NULL if key is None else plain(key)
+        shown_value = NULL if value is None else plain(value)
+        shown_headers = f"\t{plain_headers(headers, NULL)}" if headers else ""
+        return f"{show(timestamp)}\t{place}\t{shown_key}\t{shown_value}{shown_headers}\n".encode()
 
     return write
 
@@ -76,6 +76,7 @@ def _times() -> Callable[[int], str]:
     """Return a function that does what `times.show` does, for many records of the same seconds."""
     of_second = lru_cache(maxsize=1024)(lambda second: times.show(second * 1000).partition("."))
 
+    @lru_cache(maxsize=1)  # records of one batch often have the same time
     def show(timestamp_ms: int) -> str:
         second, ms = divmod(timestamp_ms, 1000)
         before, point, after = of_second(second)

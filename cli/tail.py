@@ -540,7 +540,7 @@ class Reader:
             part.next_offset = find_all_offsets(self._cluster, {part.key: EARLIEST})[part.key].offset
             return True
         records = answer.records
-        if not self._follow:
+        if not self._follow and answer.next_offset > part.end:
             records = [record for record in records if record.offset < part.end]
         part.queue += records
         is_news = answer.next_offset > part.next_offset
@@ -574,7 +574,12 @@ class Reader:
         records: list[Record] = []
         if any(not part.queue and part.is_behind for part in self._partitions):
             return records
-        heap = [(part.queue[0].timestamp, part.key, part) for part in self._partitions if part.queue]
+        waiting = [part for part in self._partitions if part.queue]
+        if len(waiting) == 1:
+            records += waiting[0].queue
+            waiting[0].queue.clear()
+            return records
+        heap = [(part.queue[0].timestamp, part.key, part) for part in waiting]
         heapify(heap)
         while heap:
             _, key, part = heap[0]

@@ -316,19 +316,24 @@ def read_entry(data: memoryview, at: int, header: BatchHeader) -> Iterator[build
 
 def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
     """Return the records of an entry that are at or after an offset."""
-    is_older = header.magic in MAGICS
-    kind = int(header.is_log_append_time)
+    topic, partition, _ = key
+    is_older, kind = header.magic in MAGICS, int(header.is_log_append_time)
+    rows = (
+        ((each.offset, each.timestamp, each.key, each.value, ()) for each in read_entry(data, at, header))
+        if is_older
+        else build.read_rows(data, at, READ_LIMIT_BYTES)
+    )
     return [
         Record(
-            key.topic,
-            key.partition,
-            each.offset,
-            each.timestamp,
-            -1 if is_older and each.timestamp < 0 else kind,
-            each.key,
-            each.value,
-            list(each.headers),
+            topic,
+            partition,
+            place,
+            time_ms,
+            -1 if is_older and time_ms < 0 else kind,
+            record_key,
+            value,
+            list(headers),
         )
-        for each in read_entry(data, at, header)
-        if each.offset >= offset
+        for place, time_ms, record_key, value, headers in rows
+        if place >= offset
     ]

@@ -160,22 +160,40 @@ def read_records(
 
     The checksum is not looked at. In a batch with LogAppendTime every record has the batch's max timestamp.
     """
+    return (Record(*row) for row in read_rows(batch_bytes, position, limit_bytes))
+
+
+def read_rows(
+    batch_bytes: batch.Buffer, position: int = 0, limit_bytes: int = READ_LIMIT_BYTES
+) -> Iterator[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]]:
+    """Read what `read_records` does, as tuples of the same fields, which are made in a third of the time."""
     header = batch.read_header(batch_bytes, position)
     payload = memoryview(batch_bytes)[position + batch.HEADER_BYTES : position + header.size_bytes]
-    data = compression.decompress(header.codec, payload, limit_bytes)
-    columns = Columns()
+    data = bytes(compression.decompress(header.codec, payload, limit_bytes))
+    columns, count = Columns(), header.record_count
     try:
-        kernel.scan(data, 0, len(data), header.record_count, columns, False)
+        kernel.scan(data, 0, len(data), count, columns, False)
     except RecordError as error:
         raise InvalidRecord(f"batch at position {position}: {error}") from error
-    for row in range(header.record_count):
-        timestamp = header.base_timestamp + columns.timestamp_delta[row]
-        yield Record(
-            offset=header.base_offset + columns.offset_delta[row],
-            timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
-            key=_cut(data, columns.key_position[row], columns.key_length[row]),
-            value=_cut(data, columns.value_position[row], columns.value_length[row]),
-            headers=tuple(_read_headers(data, columns.headers_position[row], columns.headers_count[row])),
+    base_offset, base_time = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    for offset, time, key_at, key_size, value_at, value_size, headers_at, headers in zip(
+        columns.offset_delta[:count],
+        columns.timestamp_delta[:count],
+        columns.key_position[:count],
+        columns.key_length[:count],
+        columns.value_position[:count],
+        columns.value_length[:count],
+        columns.headers_position[:count],
+        columns.headers_count[:count],
+        strict=True,
+    ):
+        yield (
+            base_offset + offset,
+            base_time + time if append_time is None else append_time,
+            None if key_size < 0 else data[key_at : key_at + key_size],
+            None if value_size < 0 else data[value_at : value_at + value_size],
+            tuple(_read_headers(data, headers_at, headers)) if headers else (),
         )
 
 
