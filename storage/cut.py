@@ -113,8 +113,8 @@ def folder_of(data: Path, process: str) -> Path:
 
 
 def sweep(data: Path) -> None:
-    """Remove the cuts of processes that have ended."""
-    with suppress(FileNotFoundError):
+    """Remove the cuts of processes that have ended, as far as possible."""
+    with suppress(OSError):  # usually there is no such folder
         for process, _ in files.list_folder(data / FOLDER):
             if pins.has_ended(process):
                 remove(data / FOLDER / process)
