@@ -84,7 +84,10 @@ def _fork(
     log.flush()
     files.make_folder(folder)
     layout.save_topic_id(folder, topic_id)
-    kept = [each for each in log.segments if each.base_offset < cut and each.next_offset > start]
+    # Where DeleteRecords has cut a batch, its log starts after the base of that batch, and so may the cut.
+    kept = [
+        each for each in log.segments if each.base_offset < cut and each.next_offset > start and cut > start
+    ]
     for segment in kept:
         _refuse_cleaned(log, segment, cut)
     copied_bytes = 0

@@ -63,9 +63,7 @@ def _contents(log: Log) -> dict[str, str]:
 
 def _faults(manager: LogManager) -> list[str]:
     return [
-        str(each)
-        for each in Fsck(manager.directory, deep=True, repair=False).problems()
-        if each.kind != "note"
+        str(each) for each in Fsck(manager.directory, deep=True, repair=False).problems() if not each.is_note
     ]
 
 
@@ -130,6 +128,15 @@ def test_the_start_of_the_log_is_kept(tmp_path: Path) -> None:
     assert again.logs["fork", 0].log_start_offset == 16
     assert again.logs["empty", 0].log_start_offset == 16
     again.close()
+
+
+def test_a_fork_from_before_a_batch_that_delete_records_has_cut_is_empty(manager: LogManager) -> None:
+    source = _source(manager)
+    source.advance_start(1)
+    fork = _fork(manager, source, forking.cut_at(source, NOW, APPEND_TIME))
+    assert (fork.log_start_offset, fork.log_end_offset) == (1, 1)
+    assert not _faults(manager)
+    assert fork.append(batch([NOW]), NOW + 10_000).base_offset == 1
 
 
 def test_only_sealed_segments_share_files_and_only_the_last_one_is_copied(manager: LogManager) -> None:
