@@ -13,6 +13,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, forking
+from tidelog.storage.cut import link, take
 from tidelog.storage.errors import StorageError
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -275,3 +276,14 @@ def test_a_fork_that_fails_leaves_nothing(manager: LogManager, monkeypatch: pyte
     with pytest.raises(StorageError, match="No space left"):
         _fork(manager, source, 30)
     assert sorted(path.name for path in manager.directory.iterdir()) == names
+
+
+def test_what_happens_to_a_log_leaves_every_byte_of_a_cut(manager: LogManager, tmp_path: Path) -> None:
+    source = _source(manager)
+    folder = tmp_path / "cut"
+    link(take(source), folder, {})
+    last = source.segments[-1].name(".log")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != last}
+    manager.truncate("source", 0, source.segments[2].base_offset + 6)
+    _append(manager, source)
+    assert {name: (folder / name).read_bytes() for name in before} == before
