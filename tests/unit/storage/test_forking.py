@@ -140,6 +140,21 @@ def test_a_fork_from_before_a_batch_that_delete_records_has_cut_is_empty(manager
     assert fork.append(batch([NOW]), NOW + 10_000).base_offset == 1
 
 
+def test_a_fork_follows_a_log_that_changes_meanwhile(manager: LogManager) -> None:
+    source = _source(manager, config=TopicConfig(segment_bytes=400, file_delete_delay_ms=0, **KEEP_ALL))
+    rows = scan(source)
+    for name, start, cut in (("first", 30, 45), ("second", 57, 45)):
+        steps = forking.fork(source, cut, manager.directory / f"{name}-0", FORK_ID, SMALL, 0, NOW)
+        next(steps)
+        source.advance_start(start)
+        retain(manager)
+        made = at_once(steps)
+        assert (made.start_offset, made.end_offset) == (start, max(start, cut))
+        fork = manager.adopt(made.folder, name, 0, SMALL, made.start_offset, made.end_offset)
+        assert scan(fork) == rows[start:cut]
+    assert not _faults(manager)
+
+
 def test_only_sealed_segments_share_files_and_only_the_last_one_is_copied(manager: LogManager) -> None:
     source = _source(manager)
     cut = source.segments[3].base_offset + 3
