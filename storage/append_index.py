@@ -198,12 +198,18 @@ class AppendIndex(IndexFile):
             summary.append_entries, summary.append_crc = len(self), self.save()
             files.write_atomically(path, summary.encode())
         is_new = files.status(self.path) is None
+        self.own_file()
         file = files.File(self.path, create=True)
         file.write_at(self.encode(), 0)
         file.truncate(self._size)
         file.sync()
         if is_new:
             files.sync_folder(self.path.parent)
+
+    def own_file(self) -> None:
+        """Take the file out of the hard links of backups, before it is changed."""
+        if files.own(self.path):
+            self.let_go()
 
     def mend_file(self) -> None:
         """Replace the content of the file by these entries if it differs.

@@ -81,10 +81,14 @@ def _fork(
     log: Log, cut: int, folder: Path, topic_id: bytes, config: TopicConfig, first_epoch: int, now_ms: int
 ) -> Steps[Forked]:
     start = log.log_start_offset
+    cut = max(cut, start)  # the start may have moved since
     log.flush()
     files.make_folder(folder)
     layout.save_topic_id(folder, topic_id)
-    kept = [each for each in log.segments if each.base_offset < cut and each.next_offset > start]
+    # Where DeleteRecords has cut a batch, its log starts after the base of that batch, and so may the cut.
+    kept = [
+        each for each in log.segments if each.base_offset < cut and each.next_offset > start and cut > start
+    ]
     for segment in kept:
         _refuse_cleaned(log, segment, cut)
     copied_bytes = 0
@@ -127,11 +131,11 @@ def _refuse_cleaned(log: Log, segment: Segment, cut: int) -> None:
 
 
 def _link(log: Log, segment: Segment, folder: Path) -> None:
-    """Link the files of a sealed segment. Raise Mismatch if it was replaced, or is to be."""
+    """Link the files of a sealed segment. Raise Mismatch if it was replaced or deleted, or is to be."""
     times = segment.append_index
     with log.replacing:
         if segment not in log.segments:
-            raise StorageError(f"{log}: a segment was deleted or compacted meanwhile; try again")
+            raise Mismatch(f"{segment.path(LOG)}: was deleted or compacted meanwhile", segment)
         files.link(segment.path(LOG), folder / segment.name(LOG))
         for suffix in (INDEX, TIME_INDEX, SUMMARY):
             with suppress(FileNotFoundError):  # the fork makes it again

@@ -707,10 +707,15 @@ class Segment:
         self.file.truncate(size)
 
     def own_log(self) -> None:
-        """Take the log's file out of the hard links of forks and of readers, before it is changed."""
+        """Take its files out of the hard links of forks, backups and readers, before they are changed.
+
+        The other two indexes do this when they are saved.
+        """
         if files.own(self.path(LOG)):
             with self.shared.open_segments.lock:
                 self._opened.file = None
+        if files.own(self.path(APPEND_INDEX)) and self._opened.append_index is not None:
+            self._opened.append_index.let_go()
 
     def end_at(self, position: int) -> bool:
         """Drop everything from `position` on, in memory only; tell whether append times were dropped too."""

@@ -73,6 +73,8 @@ class ControlSocket:
         try:
             while line := await self._line(reader):
                 answer = await self._answer(line)
+                if writer.is_closing():  # the broker stops
+                    break
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except ConnectionError:

@@ -13,6 +13,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, forking
+from tidelog.storage.cut import link, take
 from tidelog.storage.errors import StorageError
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -63,9 +64,7 @@ def _contents(log: Log) -> dict[str, str]:
 
 def _faults(manager: LogManager) -> list[str]:
     return [
-        str(each)
-        for each in Fsck(manager.directory, deep=True, repair=False).problems()
-        if each.kind != "note"
+        str(each) for each in Fsck(manager.directory, deep=True, repair=False).problems() if not each.is_note
     ]
 
 
@@ -130,6 +129,30 @@ def test_the_start_of_the_log_is_kept(tmp_path: Path) -> None:
     assert again.logs["fork", 0].log_start_offset == 16
     assert again.logs["empty", 0].log_start_offset == 16
     again.close()
+
+
+def test_a_fork_from_before_a_batch_that_delete_records_has_cut_is_empty(manager: LogManager) -> None:
+    source = _source(manager)
+    source.advance_start(1)
+    fork = _fork(manager, source, forking.cut_at(source, NOW, APPEND_TIME))
+    assert (fork.log_start_offset, fork.log_end_offset) == (1, 1)
+    assert not _faults(manager)
+    assert fork.append(batch([NOW]), NOW + 10_000).base_offset == 1
+
+
+def test_a_fork_follows_a_log_that_changes_meanwhile(manager: LogManager) -> None:
+    source = _source(manager, config=TopicConfig(segment_bytes=400, file_delete_delay_ms=0, **KEEP_ALL))
+    rows = scan(source)
+    for name, start, cut in (("first", 30, 45), ("second", 57, 45)):
+        steps = forking.fork(source, cut, manager.directory / f"{name}-0", FORK_ID, SMALL, 0, NOW)
+        next(steps)
+        source.advance_start(start)
+        retain(manager)
+        made = at_once(steps)
+        assert (made.start_offset, made.end_offset) == (start, max(start, cut))
+        fork = manager.adopt(made.folder, name, 0, SMALL, made.start_offset, made.end_offset)
+        assert scan(fork) == rows[start:cut]
+    assert not _faults(manager)
 
 
 def test_only_sealed_segments_share_files_and_only_the_last_one_is_copied(manager: LogManager) -> None:
@@ -268,3 +291,14 @@ def test_a_fork_that_fails_leaves_nothing(manager: LogManager, monkeypatch: pyte
     with pytest.raises(StorageError, match="No space left"):
         _fork(manager, source, 30)
     assert sorted(path.name for path in manager.directory.iterdir()) == names
+
+
+def test_what_happens_to_a_log_leaves_every_byte_of_a_cut(manager: LogManager, tmp_path: Path) -> None:
+    source = _source(manager)
+    folder = tmp_path / "cut"
+    link(take(source), folder, {})
+    last = source.segments[-1].name(".log")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != last}
+    manager.truncate("source", 0, source.segments[2].base_offset + 6)
+    _append(manager, source)
+    assert {name: (folder / name).read_bytes() for name in before} == before
