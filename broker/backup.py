@@ -6,6 +6,7 @@ deleted or replaced in between. Owns the content of the cut's folder beside the 
 """
 
 import json
+import re
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ async def make(broker: Broker, process: str) -> dict[str, Any]:
     Maintenance thread. StorageError.
     """
     await step()
-    if "/" in process or process.startswith(".") or pins.has_ended(process):
+    if not re.fullmatch(r"\w[\w.-]*", process) or pins.has_ended(process):
         raise StorageError(f"there is no process {process!r}")
     data = broker.logs.directory
     folder = cut.folder_of(data, process)

@@ -4,8 +4,7 @@
     DIR/manifest.json    what is in it; a folder without one is no backup
 
 Owns this format, and copies that are verified: a checksum is computed from the bytes that are copied, and compared with
-what the disk has of the copy. Neither DIR nor a part of it can be taken for a data folder by mistake: DIR has no
-`meta.properties`.
+what the disk has of the copy. DIR has no `meta.properties`, so no broker starts on it by mistake.
 """
 
 import hashlib

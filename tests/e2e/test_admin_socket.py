@@ -21,6 +21,9 @@ def test_a_command_finds_the_socket_in_the_folder_that_the_broker_names(tmp_path
             assert folder.path == tmp_path / "data"
             with pytest.raises(CommandError, match="there is no command 'pong'; did you mean 'ping'"):
                 folder.ask("pong")
+            for process in ("", "..", "a/b", "\0", "\ud800"):  # the name of a folder
+                with pytest.raises(CommandError, match="there is no process"):
+                    folder.ask("backup", process=process)
         assert (folder.path / ".admin").stat().st_mode & 0o777 == 0o600
         broker.stop()
     assert not (tmp_path / "data" / ".admin").exists()
