@@ -38,6 +38,7 @@ COLUMNS: Final = (
     Column("groups", "groups", is_number=True),
 )
 _TIMES: Final = "message.timestamp.type"
+_CLOCK: Final = "lookup.clock"
 # Options of a cluster with several brokers, which the target may not be.
 _OF_REPLICAS: Final = (
     "min.insync.replicas",
@@ -390,9 +391,10 @@ class _Copying:
         """Return the offset at the target of a record that an earlier run has copied: exact if no gap follows.
 
         Otherwise it is the first record with the same time or a later one. That may be an earlier record, never a later
-        one. None if the record has no time.
+        one. It is the first record of all if the target looks up append times. None if the record has no time.
         """
-        from tidelog.client.offsets import list_offsets
+        from tidelog.client.admin import topic_options
+        from tidelog.client.offsets import EARLIEST, list_offsets
 
         if offset >= place.since:
             return place.target - (place.source - offset)
@@ -401,7 +403,9 @@ class _Copying:
         if record is None or record.timestamp < 0:
             return None
         with self._target.errors():
-            found = list_offsets(self._target.cluster, {key: record.timestamp})[key].offset
+            by_append = topic_options(self._target.cluster, key.topic).get(_CLOCK) == "append"
+            wanted = EARLIEST if by_append else record.timestamp
+            found = list_offsets(self._target.cluster, {key: wanted})[key].offset
         return place.target if found < 0 else found
 
     def _commit_groups(self, rows: Sequence[dict[str, Any]]) -> None:

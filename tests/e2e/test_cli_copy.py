@@ -1,6 +1,7 @@
 """`tidelog copy` between brokers: ours, Apache Kafka's, and sources whose answers a test chooses."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -118,6 +119,25 @@ def test_the_offsets_of_groups_are_copied_and_never_move_back(
     set_to(shared_broker, "15")  # of records that an earlier run has copied
     ok(copied(shared_broker, target, topic))
     assert offsets() == [15, 15, 15]
+
+
+def test_a_group_skips_nothing_if_the_target_looks_up_append_times(
+    shared_broker: Running, target: Broker, topic: str
+) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--config", "lookup.clock=append"))
+    with closing(KafkaProducer(bootstrap_servers=shared_broker.address)) as to:
+        for _ in range(5):
+            # Later than any append time.
+            to.send(topic, b"v", timestamp_ms=(int(time.time()) + 1800) * 1000)
+        to.flush()
+    group = f"{topic}-group"
+    done = tidelog(shared_broker, "groups", "reset", group, "--topic", topic, "--to-offset", "1", "--yes")
+    assert done.returncode == 0
+    ok(tidelog(shared_broker, "delete-records", topic, "--partition", "0", "--offset", "2", "--yes"))
+    for _ in range(2):
+        ok(copied(shared_broker, target, topic))
+    (described,) = rows(tidelog(target, "groups", "describe", group, "--json"))
+    assert [each["committed"] for each in described["partitions"]] == [0]
 
 
 def source_of(
