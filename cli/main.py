@@ -140,6 +140,7 @@ def _with_hint(message: str, error: click.ClickException) -> str:
     """Return an error message, for wrong usage with the help of the verb."""
     # click writes some suggestions in brackets.
     message = re.sub(r"\((Did you mean .*\?)\)$", r"\1", message).rstrip(".")
+    message = re.sub(r"\s*\n\s*", " ", message)  # a list of choices has a line each
     context = getattr(error, "ctx", None)
     if context is None:
         return message

@@ -22,7 +22,7 @@ from tidelog.cli.text import counted, note
 from tidelog.cli.time_options import clock, now_ms, time_ms
 
 if TYPE_CHECKING:
-    from tidelog.client.producer import Producer
+    from tidelog.client.producer import Producer, Rejected
 
 # Longer than a broker takes to restart.
 STALLED_S: Final = 20
@@ -254,12 +254,12 @@ def send_lines(
                     if record.partition is not None and record.partition not in partitions:
                         raise ValueError(no_partition(topic, record.partition, partitions))
                 except ValueError as error:
-                    return _rejected(producer, place, number, str(error))
+                    return _bad_line(producer, place, number, str(error))
                 timestamp_ms = now() if record.timestamp is None else record.timestamp
                 producer.send(topic, record.value, timestamp_ms, record.key, record.headers, record.partition)
         producer.flush()
     except Rejected as error:
-        return _rejected(producer, place, error.number, str(error))
+        return _rejected(producer, place, error)
     except Stalled as error:
         message = (
             f"the broker has acknowledged nothing for {STALLED_S} s: {error}; {place(error.number)} is the "
@@ -279,9 +279,17 @@ def send_lines(
     return None
 
 
-def _rejected(producer: "Producer", place: Callable[[int], str], number: int, why: str) -> CommandError:
-    """Wait for the records in flight, and return the error of the first line that was rejected."""
+def _bad_line(producer: "Producer", place: Callable[[int], str], number: int, why: str) -> CommandError:
+    """Wait for the records in flight; return the error of a line that was not sent, unless one before was rejected."""
     found = producer.settle(STALLED_S)
-    if found is not None and found.number < number:
-        number, why = found.number, str(found)
+    if found is not None:
+        return _rejected(producer, place, found)
     return CommandError(f"{place(number)} was rejected, and no line was read after it: {why}", FAILED)
+
+
+def _rejected(producer: "Producer", place: Callable[[int], str], error: "Rejected") -> CommandError:
+    """Wait for the records in flight; return the error of the first line that the broker has rejected."""
+    found = producer.settle(STALLED_S)
+    first = error if found is None or error.number < found.number else found
+    words = "was rejected, no more lines were read, and some after it may be on disk"
+    return CommandError(f"{place(first.number)} {words}: {first}", FAILED)

@@ -352,16 +352,24 @@ class Producer:
         return [self._refused(key, batch, answer)]
 
     def _refused(self, key: Partition, batch: _Batch, answer: PartitionProduceResponse) -> Rejected:
-        """Drop all records of a partition, and return the one that was rejected."""
+        """Drop the records of a partition from the rejected one on, and return that one.
+
+        A broker rejects a batch as a whole. The records before the rejected one are sent again.
+        """
         for dropped in [batch, *self._pending.pop(key, ())]:
             self._done(dropped)
-        number, message = batch.numbers[0], answer.error_message
+        index, message = 0, answer.error_message
         for each in answer.record_errors:
             if 0 <= each.batch_index < len(batch.numbers):
-                number = batch.numbers[each.batch_index]
-                message = each.batch_index_error_message or message
+                index, message = each.batch_index, each.batch_index_error_message or message
                 break
-        return Rejected(number, answer.error_code, message)
+        if index:
+            before = _Batch()
+            before.add(batch.numbers[:index], batch.rows[:index], sum(map(_size, batch.rows[:index])))
+            self._put_back(key, before)
+            self._under_way += index
+            self._under_way_bytes += before.size_bytes
+        return Rejected(batch.numbers[index], answer.error_code, message)
 
     def _done(self, batch: _Batch) -> None:
         self._under_way -= len(batch.rows)

@@ -51,6 +51,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail"], "Missing argument 'TOPIC...'. Try: tidelog tail --help"),
         (["tial", "x"], "No such command 'tial'"),
         (["--nope"], "No such option '--nope'"),
+        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish. Try"),
         (
             ["topics", "create", "x", "--partitions", "0"],
             "'--partitions': 0 is not in the range 1<=x<=2147483647. Try",
