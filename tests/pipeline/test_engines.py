@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,40 @@ def test_after_an_error_no_task_begins(monkeypatch: pytest.MonkeyPatch, error: t
 
 
 def test_ctrl_c_waits_for_the_tasks_under_way_alone() -> None:
-    begun, ended = [], []
+    begun, ended, all_waiting = [], [], threading.Event()
+
+    class Items(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            yield from super().__iter__()
+            all_waiting.set()
 
     def work(item: int) -> None:
         begun.append(item)
+        if item >= 5:
+            all_waiting.wait(60)
         if item == 5:
             os.kill(os.getpid(), signal.SIGINT)
         ended.append(item)
 
     with pytest.raises(KeyboardInterrupt), ctrl_c.handled():
-        Threads().each(work, range(100_000))
+        Threads().each(work, Items(range(100_000)))
     assert len(begun) == len(ended) < 100_000
+
+
+def test_a_ctrl_c_whose_exception_was_lost_ends_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "THREADS", 1)
+    begun: list[int] = []
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 2:
+            handler = ctrl_c.installed()
+            assert handler is not None
+            handler.is_asked = True
+
+    with pytest.raises(KeyboardInterrupt), ctrl_c.handled():
+        Threads().each(work, range(1000))
+    assert begun == [0, 1, 2]
 
 
 def test_small_reads_stay_here_and_large_ones_go_to_spark_where_it_has_more_cores(

@@ -11,6 +11,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from importlib import util
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from tidelog.pipeline.jobs.parts import ctrl_c
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -43,9 +45,11 @@ class Threads:
         """Run the tasks. After an error or Ctrl-C no task begins, and those under way are waited for."""
         pool = ThreadPoolExecutor(self.cores, thread_name_prefix="task")
         failed: list[BaseException] = []
+        handler = ctrl_c.installed()
 
         def task(item: Item) -> Result:
-            if failed:
+            # An exception in a callback of the collector is lost, also that of Ctrl-C.
+            if failed or (handler is not None and handler.is_asked):
                 raise CancelledError
             try:
                 return work(item)
@@ -56,7 +60,7 @@ class Threads:
         try:
             return [*pool.map(task, items)]
         except CancelledError:
-            raise failed[0] from None
+            raise failed[0] if failed else KeyboardInterrupt from None
         finally:
             pool.shutdown(cancel_futures=True)
             failed.clear()  # the error and this function would keep each other
