@@ -117,13 +117,14 @@ class _Copying:
         self._translated: dict[Partition, dict[int, int]] = {}
 
     def run(self, pattern: re.Pattern[str], as_json: bool) -> int:
-        from tidelog.client.copying import new_identity
+        from tidelog.client.producer import new_identity
 
         with self._source.errors():
             topics = self._plan(pattern)
             self._committed = self._commits()
         with self._target.errors():
-            self._identity = new_identity(self._target.cluster)
+            target = self._target.cluster
+            self._identity = target.retried("a producer id", lambda: new_identity(target))
         total = sum(self._ends[key] - self._starts[key] for keys in topics.values() for key in keys)
         rows, status = [], OK
         with progress(f"copy {counted(len(topics), 'topic')}", total) as advance:

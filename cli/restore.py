@@ -58,5 +58,5 @@ def restore(source: Path, data_dir: Path, as_json: bool) -> int:
     total = counted(manifest.total_bytes, "byte")
     print(f"{shown(str(data_dir))}: {topics}, {partitions}, {total}, verified, in {seconds:.1f} s")
     if manifest.about["node_id"] != 1:
-        note(f"start the broker on it with --override {node}")
+        note(f"start the broker on it with --config {node}")
     return OK

@@ -14,7 +14,7 @@ from tidelog.cli.connect import connected
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, is_terminal, or_dash, print_rows, size, table, to_json
 from tidelog.cli.time_options import now_ms
-from tidelog.cli.topic_contents import bounds
+from tidelog.cli.topic_contents import bounds, led, sizes
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -75,20 +75,11 @@ def _screen() -> Any:
 
 
 def _sample(cluster: "Cluster") -> Sample:
-    from tidelog.client import admin, groups
-    from tidelog.client.cluster import Partition
+    from tidelog.client import groups
 
-    chosen = [
-        Partition(topic.name, each.partition_index)
-        for topic in cluster.topics()
-        for each in topic.partitions
-        if each.leader_id >= 0
-    ]
-    _, ends = bounds(cluster, chosen)
-    bytes_of = dict.fromkeys((key.topic for key in ends), 0)
-    for folders in admin.log_dirs(cluster, None).values():
-        for topic in (topic for folder in folders for topic in folder.topics if topic.name in bytes_of):
-            bytes_of[topic.name] += sum(max(0, each.partition_size) for each in topic.partitions)
+    _, ends = bounds(cluster, led(cluster.topics()))
+    held = sizes(cluster)
+    bytes_of = {key.topic: held[key.topic] for key in ends}
     committed = {group: groups.committed(cluster, group) for group in groups.list_groups(cluster)}
     return Sample(time.monotonic(), dict(ends), bytes_of, committed)
 

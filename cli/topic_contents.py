@@ -1,5 +1,6 @@
 """What topics hold: records, bytes and the time of the last write, for all topics in a few requests."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -14,11 +15,10 @@ PARTITIONS_AT_ONCE: Final = 1000
 class Contents:
     """The contents of a topic."""
 
-    __slots__ = ("end", "max_timestamp", "records", "size_bytes")
+    __slots__ = ("max_timestamp", "records", "size_bytes")
 
     def __init__(self) -> None:
         self.records = 0  # the offsets from the start to the end; compaction may have removed some
-        self.end = 0  # the sum of the ends of its partitions
         self.size_bytes = 0
         self.max_timestamp: int | None = None
 
@@ -28,31 +28,45 @@ def contents(cluster: "Cluster", topics: "Iterable[Any]") -> "tuple[dict[str, Co
 
     A topic that is deleted meanwhile has no records.
     """
-    from tidelog.client import admin
-    from tidelog.client.cluster import Partition
     from tidelog.client.offsets import MAX_TIMESTAMP
 
     topics = list(topics)
     found = {str(topic.name): Contents() for topic in topics}
-    for folders in admin.log_dirs(cluster, None).values():
-        for topic in (topic for folder in folders for topic in folder.topics):
-            if topic.name in found:
-                found[topic.name].size_bytes += sum(max(0, each.partition_size) for each in topic.partitions)
-    chosen = [
-        Partition(topic.name, each.partition_index)
-        for topic in topics
-        for each in topic.partitions
-        if each.leader_id >= 0
-    ]
+    for name, size_bytes in sizes(cluster).items():
+        if name in found:
+            found[name].size_bytes = size_bytes
+    chosen = led(topics)
     starts, ends = bounds(cluster, chosen)
     for key, end in ends.items():
         found[key.topic].records += end - starts.get(key, end)
-        found[key.topic].end += end
     for key, answer in _asked(cluster, chosen, MAX_TIMESTAMP).items():
         if answer.timestamp >= 0:
             of = found[key.topic]
             of.max_timestamp = max(answer.timestamp, of.max_timestamp or 0)
     return found, sorted(set(chosen) - set(starts))
+
+
+def led(topics: "Iterable[Any]") -> "list[Partition]":
+    """Return the partitions that have a leader, by the metadata of topics."""
+    from tidelog.client.cluster import Partition
+
+    return [
+        Partition(topic.name, each.partition_index)
+        for topic in topics
+        for each in topic.partitions
+        if each.leader_id >= 0
+    ]
+
+
+def sizes(cluster: "Cluster") -> "Counter[str]":
+    """Return the bytes of each topic on the disks of all brokers."""
+    from tidelog.client import admin
+
+    found: Counter[str] = Counter()
+    for folders in admin.log_dirs(cluster, None).values():
+        for topic in (topic for folder in folders for topic in folder.topics):
+            found[topic.name] += sum(max(0, each.partition_size) for each in topic.partitions)
+    return found
 
 
 def bounds(

@@ -16,7 +16,6 @@ from tidelog.client.errors import BrokerError, ClientError
 from tidelog.client.fetching import MOST_BYTES, Fetcher, demand_more, read_entry, whole_entries
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -309,15 +308,3 @@ class Writer:
         if found.error_code not in (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, *_TOO_LARGE):
             check(found.error_code, what, found.error_message)
         return found
-
-
-def new_identity(cluster: Cluster) -> tuple[int, int]:
-    """Return a new producer id and its epoch; ClientError."""
-
-    def ask() -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        answer = cluster.any_broker().ask(INIT_PRODUCER_ID, request)
-        check(answer.error_code, "a producer id")
-        return answer.producer_id, answer.producer_epoch
-
-    return cluster.retried("a producer id", ask)

@@ -250,7 +250,7 @@ class Producer:
         if not self._pending or time.monotonic() < self._paused_until:
             return
         if self._identity is None:
-            self._identity = self._new_identity()
+            self._identity = new_identity(self._cluster)
         busy = {each for _, batches in self._in_flight.values() for each in batches}
         ready = [each for each, batches in self._pending.items() if batches and each not in busy]
         for connection, partitions in self._cluster.by_leader(ready).items():
@@ -399,11 +399,13 @@ class Producer:
         batches += [each for _, taken in self._in_flight.values() for each in taken.values()]
         return min(each.numbers[0] for each in batches)
 
-    def _new_identity(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        answer: Any = self._cluster.any_broker().ask(INIT_PRODUCER_ID, request)
-        check(answer.error_code, "a producer id")
-        return answer.producer_id, answer.producer_epoch
+
+def new_identity(cluster: Cluster) -> tuple[int, int]:
+    """Return a new producer id and its epoch; ClientError."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    answer: Any = cluster.any_broker().ask(INIT_PRODUCER_ID, request)
+    check(answer.error_code, "a producer id")
+    return answer.producer_id, answer.producer_epoch
 
 
 def _size(row: Row) -> int:
