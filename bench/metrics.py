@@ -6,16 +6,16 @@ Measures = dict[str, float]
 
 
 class Metric(NamedTuple):
-    """How a figure is read and written; `digits` are significant ones."""
+    """How a figure is read and written."""
 
     unit: str
-    digits: int = 3
+    is_rate: bool = False  # more is better
 
 
 METRICS = {
-    "requests_s": Metric("requests/s"),
-    "records_s": Metric("records/s"),
-    "mb_s": Metric("MB/s"),
+    "requests_s": Metric("requests/s", is_rate=True),
+    "records_s": Metric("records/s", is_rate=True),
+    "mb_s": Metric("MB/s", is_rate=True),
     "p50_us": Metric("us p50"),
     "p99_us": Metric("us p99"),
     "p999_us": Metric("us p99.9"),

@@ -13,6 +13,8 @@ COLOURS = {
     "kafka, flush.messages=1": "#edae49",
     "floor": "#8d96a3",
     "floor in C": "#c9ced6",
+    "rate": "#1b6ca8",
+    "broker CPU": "#edae49",
 }
 OTHER_COLOURS = ("#66a182", "#7d5ba6", "#3d405b")
 FONT = 'font-family="sans-serif" fill="#222"'

@@ -1,7 +1,6 @@
 """docs/performance.md and its plots, from the JSON of a run: `python -m bench.report bench/results/NAME.json`.
 
-People write bench/notes/ROW.md, above all for a row that is not met: it appears under the row's table. They write
-bench/notes/summary.md, too, which begins the page; update it after a new run.
+People write bench/notes/ROW.md, above all for a row that is not met: it appears under the row's table.
 """
 
 import importlib.metadata
@@ -11,20 +10,46 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
 
 from bench import build, machine, plots, table
-from bench.row import OURS
+from bench.compare import CPU
+from bench.metrics import METRICS
+from bench.row import FLUSHED, OURS, THEIRS
 from bench.suite import Result
 
 DOCUMENT = build.ROOT / "docs" / "performance.md"
 PLOTS = build.ROOT / "docs" / "performance"
 NOTES = build.ROOT / "bench" / "notes"
-SUMMARY = NOTES / "summary.md"
+HEADLINES = {
+    "produce-100b": "produce 100 B in large batches",
+    "produce-1kb": "produce 1 KB in large batches",
+    "produce-100b-acks-all": "produce 100 B in large batches, `acks=all`",
+    "consume-100b": "consume 100 B",
+    "consume-1kb": "consume 1 KB",
+    "crowd": "ten producers and ten consumers",
+    "one-record-10x5": "one record a request, 10 connections",
+    "on-disk-10x5": "one record a request, 10 connections, `acks=all`",
+    "fetch-small": "fetch of one small batch",
+    "lookups-in-order": "lookup by time, records in order",
+    "lookups-late": "lookup by time, 1 % of the records late",
+    "start-empty": "start to the first acknowledgement",
+    "kill-9": "start after kill -9 with 5.2 GB",
+    "memory-idle": "idle",
+    "memory-loaded": "after load",
+}
+RATES = [name for name, metric in METRICS.items() if metric.is_rate]
+HEADS = {
+    "rate": RATES,
+    "broker CPU": CPU,
+    "p99": ["p99_us"],
+    "time": ["start_s", "kill_s"],
+    "memory": ["rss_mb"],
+}
 
 
 def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str, Any]:
@@ -144,9 +169,43 @@ def drawings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
         }
         if groups:
             yield picture.file, plots.bars(picture.title, picture.unit, groups, table.number, picture.is_log)
+    drawn = {
+        label: {head: ratio for head, ratio in ratios.items() if head in ("rate", "broker CPU")}
+        for label, ratios in _headlines(results)
+        if "rate" in ratios
+    }
+    yield "beside", plots.bars("Tidelog beside Kafka", "Kafka: 1", drawn, table.number, is_log=True)
     for name, (metric, unit, across) in CURVES.items():
         if curves := _curves(by_name.get(name), metric):
             yield name, plots.lines(by_name[name]["title"], unit, across, curves, table.number)
+
+
+def _headlines(results: Sequence[Result]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Give a label for each headline row, and our figures as ratios to Kafka's."""
+    by_name = {result["name"]: result for result in results}
+    for name, label in HEADLINES.items():
+        for beside in (THEIRS, FLUSHED):
+            of = {
+                metric: float(line.ratio)
+                for metric, _, other, line in table.pair_lines(by_name[name])
+                if other == beside and line.ratio
+            }
+            ratios = {
+                head: of[found]
+                for head, names in HEADS.items()
+                if (found := next(filter(of.get, names), None))
+            }
+            if ratios:
+                yield label if beside == THEIRS else f"{label}; Kafka with `flush.messages=1`", ratios
+
+
+def _losses(results: Sequence[Result]) -> Iterator[table.Line]:
+    """Give each line that compares with Kafka, and in which Kafka is better."""
+    for result in results:
+        for metric, _, other, line in table.pair_lines(result):
+            is_worse = line.ratio not in ("", "1.00") and METRICS[metric].is_rate == (float(line.ratio) < 1)
+            if other.startswith(THEIRS) and is_worse:
+                yield line._replace(row=result["title"])
 
 
 def _medians(result: Result | None, metric: str, but: str = "") -> dict[str, float]:
@@ -166,10 +225,20 @@ def _curves(result: Result | None, metric: str) -> dict[str, list[tuple[float, f
 
 INTRODUCTION = """# Performance
 
-How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. One run of `make bench` measured
-everything here. `python -m bench.report bench/results/{name}` generates the page; people wrote the notes.
+How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. One run of `make bench` of {commit} on
+{measured} measured everything here. Each number of this table is Tidelog's figure divided by Kafka's. Tidelog answers
+`acks=all` when the records are on disk; Kafka answers from the page cache unless it has `flush.messages=1`.
 
-{summary}
+{headlines}
+
+![Rate and CPU beside Kafka](performance/beside.svg)
+
+Kafka is better in these figures:
+
+{losses}
+
+`python -m bench.report bench/results/{name}` generates the page. People write the notes under the rows.
+
 ## How to read it
 
 - **Only ratios count.** Another machine, or another day, gives other figures. A ratio is Tidelog's figure divided by
@@ -210,10 +279,25 @@ def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
     """Return the text of docs/performance.md."""
     results = run["rows"]
     parts = [
-        INTRODUCTION.format(name=name, summary=SUMMARY.read_text(), facts=_facts(run), runs=run["runs"]),
+        INTRODUCTION.format(
+            name=name,
+            commit=run["commit"],
+            measured=run["measured"],
+            headlines=_summary(results),
+            losses=_table(
+                ("row", "figure", "ratio"),
+                ((e.row, f"{e.figure}, {e.beside}", e.ratio) for e in _losses(results)),
+            ),
+            facts=_facts(run),
+            runs=run["runs"],
+        ),
         f"## All goals\n\n{table.summary(results)}.\n",
         _goals(results),
-        *(f"![{name}](performance/{name}.svg)\n" for name in drawn if not name.startswith("growth-")),
+        *(
+            f"![{name}](performance/{name}.svg)\n"
+            for name in drawn
+            if name not in CURVES and name != "beside"
+        ),
         "## Row by row\n",
     ]
     for result in results:
@@ -226,6 +310,19 @@ def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
         if note.exists():
             parts.append(note.read_text())
     return "\n".join(parts)
+
+
+def _summary(results: Sequence[Result]) -> str:
+    """Return the table of the headlines."""
+    rows = (
+        [label, *(f"{ratios[head]:.2f}" if head in ratios else "" for head in HEADS)]
+        for label, ratios in _headlines(results)
+    )
+    return _table(["", *HEADS], rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
 def _facts(run: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ def lines_of(result: Result) -> list[Line]:
     """Return the lines of one row: its goals first, then what else it shows, then what failed."""
     goals = [_goal_line(result, goal) for goal in result["goals"]]
     judged = {(goal["metric"], goal["of"], goal["than"]) for goal in result["goals"]}
-    others = [line for *key, line in _pair_lines(result) if tuple(key) not in judged]
+    others = [line for *key, line in pair_lines(result) if tuple(key) not in judged]
     failed = [
         Line(result["name"], "failed", "", name, why.splitlines()[0][:40], verdict=VERDICTS[False])
         for name, why in result["failures"].items()
@@ -56,7 +56,7 @@ def _goal_line(result: Result, goal: Result) -> Line:
     )
 
 
-def _pair_lines(result: Result) -> Iterator[tuple[str, str, str, Line]]:
+def pair_lines(result: Result) -> Iterator[tuple[str, str, str, Line]]:
     """Give every contender a line beside ours: `kafka, X` beside `tidelog, X` where there is such a one."""
     figures = result["contenders"]
     metrics = dict.fromkeys([*(goal["metric"] for goal in result["goals"]), *result["shows"]])

@@ -1,6 +1,7 @@
 """The bench: its rows name what exists, its verdicts are right, and its clients and servers understand one another."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -145,24 +146,35 @@ def results() -> list[suite.Result]:
     return made
 
 
+def page_of(figures: list[suite.Result], drawn: Sequence[str] = ()) -> str:
+    versions = {"version": "1", "commit": "c", "measured": "d", "versions": {}, "machine": {}}
+    return report.document({"rows": figures, "runs": 5, **versions}, "x.json", drawn)
+
+
 def test_every_plot_is_well_formed_and_the_page_has_every_row_and_plot() -> None:
     drawn = dict(report.drawings(results()))
-    assert drawn.keys() == {*(picture.file for picture in report.BARS), *report.CURVES}
+    assert drawn.keys() == {*(picture.file for picture in report.BARS), *report.CURVES, "beside"}
     for drawing in drawn.values():
         assert ElementTree.fromstring(drawing).tag.endswith("svg")
-    run = {
-        "rows": results(),
-        "runs": 5,
-        "version": "1",
-        "commit": "c",
-        "measured": "d",
-        "versions": {},
-        "machine": {},
-    }
-    page = report.document(run, "x.json", list(drawn))
+    page = page_of(results(), list(drawn))
     assert all(f"### {row.title}\n" in page for row in rows.ROWS)
     assert all(f"(performance/{name}.svg)" in page for name in drawn)
+    assert all(f"| {label} |" in page for label in report.HEADLINES.values())
     assert "None" not in page
+
+
+def test_the_page_begins_with_ratios_and_lists_each_figure_in_which_kafka_is_better() -> None:
+    figures = results()
+    (row,) = (result for result in figures if result["name"] == "one-record-10x5")
+    row["contenders"] = {
+        OURS: [{"requests_s": 300.0, "cpu_us": 5.0, "p50_us": 70.0}],
+        THEIRS: [{"requests_s": 200.0, "cpu_us": 20.0, "p50_us": 50.0}],
+    }
+    page = page_of(figures)
+    assert f"| {report.HEADLINES['one-record-10x5']} | 1.50 | 0.25 |  |  |  |\n" in page
+    lost = page[page.index("Kafka is better in these figures") : page.index("## How to read it")]
+    assert f"| {row['title']} | us p50, kafka | 1.40 |\n" in lost
+    assert lost.count(row["title"]) == 1
 
 
 def test_plots_take_a_single_figure_and_nothing() -> None:
