@@ -238,7 +238,7 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int, pending: PendingWrit
         torn = last.size
         last.size = last.summary.forget_tail()
         last.digests.cut(last.file, last.size)
-        pending.write(partial(last.file.truncate, last.size))
+        pending.write(partial(last.truncate_log, last.size))
         last.shared.tally.cut(torn - last.size)
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 
