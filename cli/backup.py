@@ -65,7 +65,9 @@ def _back_up(folder: DataFolder, to: Path, rate: int) -> tuple[dict[str, Any], i
     with _target(to, folder.path):
         try:
             folder.ask("backup", process=process)
-            return _copy(cut.folder_of(folder.path, process), to, rate)
+            made = cut.folder_of(folder.path, process)
+            with cut.in_use(made):
+                return _copy(made, to, rate)
         except StorageError as error:
             raise CommandError(str(error)) from error
         except OSError as error:

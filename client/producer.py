@@ -78,7 +78,7 @@ class _Batch:
         self.numbers: list[int] = []
         self.rows: list[Row] = []
         self.size_bytes = 0
-        self.attempts = 0
+        self.attempts = 0  # that the broker did not reject as too large
 
     def add(self, numbers: Sequence[int], rows: Sequence[Row], size: int) -> None:
         self.rows += rows
@@ -91,6 +91,7 @@ class _Batch:
         found = _Batch(), _Batch()
         for to, part in zip(found, (slice(half), slice(half, None)), strict=True):
             to.add(self.numbers[part], self.rows[part], sum(map(_size, self.rows[part])))
+            to.attempts = self.attempts
         return found
 
 
@@ -118,7 +119,8 @@ class Producer:
         self._in_flight: dict[Connection, tuple[float, dict[Partition, _Batch]]] = {}
         self._batch_bytes: dict[Partition, int] = {}
         self._sequences: dict[Partition, int] = {}
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, int] | None = None  # of partitions that have none yet
+        self._identities: dict[Partition, tuple[int, int]] = {}
         self._sent = 0
         self._under_way = 0
         self._under_way_bytes = 0
@@ -288,9 +290,9 @@ class Producer:
 
     def _request(self, taken: dict[Partition, _Batch]) -> ProduceRequest:
         assert self._identity is not None
-        producer_id, epoch = self._identity
         topics: dict[str, list[PartitionProduceData]] = {}
         for each, batch in taken.items():
+            producer_id, epoch = self._identities.setdefault(each, self._identity)
             data = build_rows(batch.rows, self._codec, producer_id, epoch, self._sequences.get(each, 0))
             part = PartitionProduceData(index=each.partition, records=memoryview(data))
             topics.setdefault(each.topic, []).append(part)
@@ -337,6 +339,7 @@ class Producer:
             return []
         if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.rows) > 1:
             self._batch_bytes[key] = batch.size_bytes // 2
+            batch.attempts -= 1
             self._put_back(key, batch)
             return []
         if code in RETRIABLE:
@@ -344,9 +347,11 @@ class Producer:
             self._cluster.forget_topic(key.topic)
             self._wait(answer.error_message or explain(code))
             return []
-        if code in _FORGOTTEN and batch.attempts == 1 and not self._in_flight:
-            self._identity = None
-            self._sequences.clear()
+        if code in _FORGOTTEN and batch.attempts == 1:
+            # A new identity for this partition only: batches of others may be on disk under the old one.
+            if self._identities.pop(key) == self._identity:
+                self._identity = None
+            self._sequences.pop(key, None)
             self._put_back(key, batch)
             return []
         return [self._refused(key, batch, answer)]
@@ -363,8 +368,12 @@ class Producer:
             if 0 <= each.batch_index < len(batch.numbers):
                 index, message = each.batch_index, each.batch_index_error_message or message
                 break
+        if batch.attempts > 1:
+            unsure = "it may be on disk from an earlier attempt"
+            message = f"{message}; {unsure}" if message else unsure
         if index:
             before = _Batch()
+            before.attempts = batch.attempts - 1
             before.add(batch.numbers[:index], batch.rows[:index], sum(map(_size, batch.rows[:index])))
             self._put_back(key, before)
             self._under_way += index

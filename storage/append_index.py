@@ -129,12 +129,12 @@ class AppendIndex(IndexFile):
         self._origin = origin
         self._bound = bound
         self._opened = OpenFile()
-        self._is_file_to_cut = False  # the file may still have entries that were dropped
+        self._is_file_to_cut = False  # the file may have more than these entries
 
     def append_if_later(self, relative_offset: int, time_ms: int) -> None:
         """Add an entry for a batch about to be written, unless the batch before was appended at the same time.
 
-        On return it is in the file. OSError if it is not.
+        On return it is in the file. After an OSError call `cut`.
         """
         data = self.data
         if data:
@@ -143,7 +143,12 @@ class AppendIndex(IndexFile):
                 return
         fields = _pack(time_ms, relative_offset)
         entry = fields + crc32c(fields).to_bytes(4, "big")
-        (self._opened.file or self._open()).append(entry if data else self._header() + entry)
+        file = self._opened.file or self._open()
+        try:
+            file.append(entry if data else self._header() + entry)
+        except OSError:
+            self._is_file_to_cut = True  # else a start takes a part of an entry for lost ones
+            raise
         self._append(entry)
 
     def _header(self) -> bytes:

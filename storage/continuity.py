@@ -228,19 +228,32 @@ def has_torn_tail(segment: Segment, flushed_to: int) -> bool:
     return False
 
 
+def find_torn_tail(segments: list[Segment], flushed_to: int) -> Cut | None:
+    """Return where the torn tail of a log begins: in the last segment that is not empty, or before it."""
+    cut = None
+    for number, segment in reversed(list(enumerate(segments))):
+        if segment.size and not has_torn_tail(segment, flushed_to):
+            return cut
+        if segment.size:
+            cut = Cut(number, segment.summary.damage[-1].start)
+        if cut is not None and cut.position:
+            return cut
+    return cut
+
+
 def cut_torn_tail(segments: list[Segment], flushed_to: int, pending: PendingWrites) -> None:
-    """Cut the torn tail of a log, and the empty segments after it."""
-    while holding := [number for number, segment in enumerate(segments) if segment.size]:
-        last = segments[holding[-1]]
-        if not has_torn_tail(last, flushed_to):
-            return
-        _cut_from(segments, holding[-1] + 1, pending)
-        torn = last.size
-        last.size = last.summary.forget_tail()
-        last.digests.cut(last.file, last.size)
-        pending.write(partial(last.file.truncate, last.size))
-        last.shared.tally.cut(torn - last.size)
-        _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
+    """Cut the torn tail of a log, and the segments after it."""
+    cut = find_torn_tail(segments, flushed_to)
+    if cut is None:
+        return
+    _cut_from(segments, cut.number + 1, pending)
+    last = segments[cut.number]
+    torn = last.size
+    last.size = last.summary.forget_tail()
+    last.digests.cut(last.file, last.size)
+    pending.write(partial(last.truncate_log, last.size))
+    last.shared.tally.cut(torn - last.size)
+    _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 
 
 def mark_lost_within(

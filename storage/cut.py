@@ -3,17 +3,17 @@
     DATA/.backup/PROCESS/cut.json             how many bytes of which files belong to the cut
     DATA/.backup/PROCESS/TOPIC-PARTITION/     the files of a log, under their own names
 
-PROCESS is the program that copies the files (`pins.process_of`). It removes its folder; the folder of a process that
-has ended is swept. Linked files outlive retention, compaction and the deletion of their topic. Of files that appends
-go on writing, the cut holds a length or a copy. So the folder is what a kill of the broker at that moment would have
-left, and a start recovers it.
+PROCESS is the program that copies the files (`pins.process_of`). It locks `cut.json` meanwhile, and removes its folder.
+The folder of a process that has ended is swept, also if it ran in another container. Linked files outlive retention,
+compaction and the deletion of their topic. Of files that appends go on writing, the cut holds a length or a copy. So
+the folder is what a kill of the broker at that moment would have left, and a start recovers it.
 
 `take` runs on the event loop. Everything else runs on the thread that maintains the logs, which does nothing else
 between `summaries` and the last `link`: no segment is deleted or replaced meanwhile.
 """
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -112,12 +112,28 @@ def folder_of(data: Path, process: str) -> Path:
     return data / FOLDER / process
 
 
-def sweep(data: Path) -> None:
-    """Remove the cuts of processes that have ended, as far as possible."""
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Keep a cut from being swept by a broker that cannot see this process. Raise OSError."""
+    lock = files.FolderLock(folder / PLAN)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sweep(data: Path, now_ms: int) -> None:
+    """Remove the cuts of processes that have ended, as far as possible.
+
+    A process of another container has ended if its cut is not locked. It has LEASE_MS to lock it.
+    """
     with suppress(OSError):  # usually there is no such folder
         for process, _ in files.list_folder(data / FOLDER):
-            if pins.has_ended(process):
-                remove(data / FOLDER / process)
+            folder = data / FOLDER / process
+            status = files.status(folder)
+            is_old = status is not None and now_ms - status.modified_ms > pins.LEASE_MS
+            if pins.has_ended(process) or (is_old and not files.is_locked(folder / PLAN)):
+                remove(folder)
 
 
 def remove(folder: Path) -> None:

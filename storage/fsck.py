@@ -49,6 +49,7 @@ LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
 
 _MADE_AGAIN: Final = "it is made again before it is used"
+_CUT: Final = "the next start cuts it"
 
 # Suffix of the checkpoints of offsets, ours and Kafka's.
 _OFFSETS: Final = "-offset-checkpoint"
@@ -221,20 +222,30 @@ class Fsck:
         # The summary of a later segment may prove that a flush covers damage in an earlier one.
         flushed_to = max([recovery_point, *(check.flushed_to for check in checks)])
         found = self._of_log(folder, known, is_live, checks, flushed_to)
-        if is_live or not known.may_lack_unflushed:
+        if is_live or known.clean:
             yield from found
             return
+        segments = [check.as_a_start_finds_it() for check in checks]
         cut = None
-        if self._is_in_catalog(folder) and not any(check.beside.has_other_summary for check in checks):
-            segments = [check.as_a_start_finds_it() for check in checks]
+        if (
+            known.may_lack_unflushed
+            and self._is_in_catalog(folder)
+            and not any(check.beside.has_other_summary for check in checks)
+        ):
             cut = continuity.find_cut(segments, known.log_start_offset, flushed_to)
+        if cut is None:
+            cut = continuity.find_torn_tail(segments, flushed_to)
         numbered = {check.path: (number, check.size) for number, check in enumerate(checks)}
         for problem in found:
             number, size = numbered.get(problem.path, (NONE, NONE))
-            if problem.path.suffix != LOG:
+            is_cut = cut is not None and (number, problem.position) >= cut
+            if not known.may_lack_unflushed:
+                # A kill takes nothing that was written.
+                yield problem._replace(what=f"{problem.what}; {_CUT}") if is_cut else problem
+            elif problem.path.suffix != LOG:
                 yield _as_note(problem, _MADE_AGAIN)
-            elif cut is not None and (number, problem.position) >= cut:
-                yield _as_note(problem, "the next start cuts it")
+            elif is_cut:
+                yield _as_note(problem, _CUT)
             elif problem.position == size:
                 yield _as_note(problem, "no flush covers them")
             else:

@@ -579,7 +579,7 @@ class LogManager:
             if self._is_served(log):
                 pins.sweep(log.directory, self._now_ms())
         yield
-        cut.sweep(self.directory)
+        cut.sweep(self.directory, self._now_ms())
 
     def has_expired(self, logs: Iterable[Log]) -> bool:
         """Tell whether a broker that starts now would soon delete segments of these logs."""

@@ -703,6 +703,10 @@ class Segment:
         """Cut the log's file only. The summary is replaced first: no start may apply it to the batches that follow."""
         self.append_index.mend_file()
         self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
+        self.truncate_log(size)
+
+    def truncate_log(self, size: int) -> None:
+        """Cut the log's file under this name only: other hard links keep all bytes."""
         self.own_log()
         self.file.truncate(size)
 

@@ -412,6 +412,8 @@ class SegmentCheck:
         data = append_index.parsed(self.contents.append_index).entries
         size, start = append_index.ENTRY_BYTES, append_index.HEADER_BYTES
         if self.contents.append_index and self._header is None:
+            if not self.found.size:
+                return  # A full disk took a part of the first entry; the next one replaces it.
             self._say(APPEND_INDEX, 0, "its header is damaged, or names another segment")
             return
         base_offset, end = self._segment.base_offset, self.found.next_offset - self._segment.base_offset

@@ -305,9 +305,10 @@ def test_a_killed_command_leaves_no_backup_and_no_links(tmp_path: Path) -> None:
         wait_until(
             lambda: (tmp_path / "b" / "files").exists() and any((tmp_path / "b" / "files").iterdir()), 30
         )
+        (made,) = (tmp_path / "data" / ".backup").iterdir()
+        assert files.is_locked(made / "cut.json")
         running.kill()
         running.wait()
-        assert any((tmp_path / "data" / ".backup").iterdir())
         assert "was not finished" in restore(tmp_path / "b", tmp_path / "new").stderr
         broker.kill()
         broker.start()

@@ -31,6 +31,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import layout
 from tidelog.storage.errors import StorageError
+from tidelog.storage.fsck import Fsck
 from tidelog.storage.layout import LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
@@ -115,6 +116,32 @@ def test_F7_P12_no_room_for_one_kind_of_file(tmp_path: Path, disk: FaultyDisk, e
     assert differences(tmp_path / "data" / "t-0", 100) == []
     manager = opened(tmp_path / "data")
     assert len(fetch_all(log_of(manager))) == 2 * number + 24
+    manager.abandon()
+
+
+@pytest.mark.parametrize(("batches", "room"), [(0, 3), (0, 50), (3, 3)])
+@pytest.mark.parametrize("then", ["go on", "stop", "crash", "roll"])
+def test_F7_a_part_of_an_append_time_that_the_disk_took_is_cut_and_makes_no_bound_of_others(
+    tmp_path: Path, disk: FaultyDisk, batches: int, room: int, then: str
+) -> None:
+    manager = made(tmp_path / "data")
+    log = log_of(manager)
+    for number in range(batches):
+        append(log, number)
+    disk.fill("*.appendindex", room=room)
+    with pytest.raises(StorageError, match="No space left"):
+        log.append(batch([NOW]), NOW + 9)
+    disk.heal()
+    if then == "roll":
+        log.roll(NOW)
+    elif then != "go on":
+        (manager.close if then == "stop" else manager.abandon)()
+    assert not list(Fsck(tmp_path / "data", deep=False, repair=False, pause=lambda _: None).problems())
+    if then in ("stop", "crash"):
+        manager = opened(tmp_path / "data")
+        log = log_of(manager)
+    index = log.segments[0].append_index
+    assert [index.time_at(2 * number).is_bound for number in range(batches)] == [False] * batches
     manager.abandon()
 
 

@@ -685,6 +685,25 @@ def test_an_empty_segment_behind_a_torn_one_goes_with_the_tail(tmp_path: Path) -
     assert differences(folder, 150) == []
 
 
+@pytest.mark.parametrize("was_cut_off", [False, True])
+def test_a_torn_tail_is_cut_from_this_log_and_not_from_a_copy_by_hard_links(
+    tmp_path: Path, was_cut_off: bool
+) -> None:
+    folder = crash(made(tmp_path / "a"), tmp_path / "b")
+    first = folder / f"{0:020d}.log"
+    data = first.read_bytes()[:-1]
+    first.write_bytes(data)
+    shared = tmp_path / "shared.log"
+    shared.hardlink_to(first)
+    again = open_log(folder, was_cut_off=was_cut_off, **OPTIONS)
+    assert again.log_end_offset == 22
+    assert again.append(batch([NOW]), NOW).base_offset == 22
+    assert [record.offset for record in scan(again)] == list(range(23))
+    assert shared.read_bytes() == data
+    again.close()
+    assert differences(folder, 150) == []
+
+
 def test_a_log_that_lost_what_lies_before_its_start_goes_on_from_there(tmp_path: Path) -> None:
     log = made(tmp_path / "a", batches=2)
     again = open_log(crash(log, tmp_path / "b"), log_start_offset=50, **OPTIONS)

@@ -384,13 +384,23 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
         assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
-    log_health = log_of(broker, "t", 1).health
-    log_health.fail("a flush failed", lambda: None)
+    # The maintenance thread looks each second whether a log takes writes again, and the disk has space.
+    monkeypatch.setattr(broker.logs.disk, "look", lambda: None)
+    log = log_of(broker, "t", 1)
+    remedies: list[None] = []
+
+    def repair() -> None:
+        if not remedies:
+            raise OSError("not repaired yet")
+
+    log.health.fail("a flush failed", repair)
     status, ill = answer()
     assert (status, ill["status"]) == (503, "refusing writes")
     assert ill["refused"] == [{"log": "t-1", "reason": "a flush failed", "is_read": True}]
     assert value(scraped(broker), "tidelog_logs_refusing_writes") == 1
-    assert log_health.mend()
+    remedies.append(None)
+    log.mend()
+    assert answer()[1]["status"] == "ok"
     broker.logs.disk.is_full = True
     status, full = answer()
     assert (status, full["refusing_writes"]) == (503, 3)

@@ -16,6 +16,8 @@ from typing import Protocol, Self
 
 COMMAND = Path(sys.executable).with_name("tidelog")
 POLL_S = 0.005
+# A start takes half a second alone, and took more than 20 beside other tests on a busy machine.
+START_S = 60.0
 
 
 class Running(Protocol):
@@ -75,7 +77,7 @@ class Broker:
     def peak_rss_bytes(self) -> int:
         return memory_bytes(self.pid, "VmHWM")
 
-    def start(self, timeout_s: float = 20) -> Self:
+    def start(self, timeout_s: float = START_S) -> Self:
         """Start the broker and wait until it says that it serves."""
         self.spawn()
         deadline = time.monotonic() + timeout_s

@@ -170,8 +170,49 @@ def test_what_a_broker_has_forgotten_gets_a_new_producer_id_unless_it_may_have_b
         assert acknowledged == [1, 2]
     with sending(ConnectionLost("gone"), ErrorCode.UNKNOWN_PRODUCER_ID) as (to, sent, acknowledged):
         to.send("t", b"a", 1)
-        with pytest.raises(Rejected, match="UNKNOWN_PRODUCER_ID"):
+        with pytest.raises(
+            Rejected, match="UNKNOWN_PRODUCER_ID, 59: it may be on disk from an earlier attempt"
+        ):
             to.flush()
+        assert acknowledged == []
+
+
+@pytest.mark.parametrize("forgotten", [0, 1])
+def test_a_partition_keeps_its_producer_id_when_that_of_another_is_forgotten(forgotten: int) -> None:
+    """Its batch may be on disk under that id, and would be appended once more under another."""
+    outcomes = [0, 0, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT]
+    outcomes[2 + forgotten] = ErrorCode.UNKNOWN_PRODUCER_ID
+    with sending(*outcomes, partitions=2) as (to, sent, acknowledged):
+        for value in (b"a", b"b", b"c"):
+            for partition in (0, 1):
+                to.send("t", value, 1, partition=partition)
+            to.flush()
+        kept = 1 - forgotten
+        mine, others = ([each[1:] for each in sent.batches if each[0] == at] for at in (forgotten, kept))
+        assert mine == [([b"a"], 1, 0), ([b"b"], 1, 1), ([b"b"], 2, 0), ([b"c"], 2, 1)]
+        assert others == [([b"a"], 1, 0), ([b"b"], 1, 1), ([b"b"], 1, 1), ([b"c"], 1, 2)]
+        assert sorted(acknowledged) == [1, 2, 3, 4, 5, 6]
+
+
+def test_all_partitions_that_are_forgotten_at_once_share_a_new_producer_id() -> None:
+    forgotten = ErrorCode.UNKNOWN_PRODUCER_ID
+    with sending(0, 0, forgotten, forgotten, partitions=2) as (to, sent, acknowledged):
+        for value in (b"a", b"b"):
+            for partition in (0, 1):
+                to.send("t", value, 1, partition=partition)
+            to.flush()
+        assert [each[2:] for each in sent.batches] == [(1, 0), (1, 0), (1, 1), (1, 1), (2, 0), (2, 0)]
+        assert sorted(acknowledged) == [1, 2, 3, 4]
+
+
+def test_a_batch_that_may_be_on_disk_gets_no_new_producer_id_after_it_is_cut() -> None:
+    outcomes = (ConnectionLost("gone"), ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    with sending(*outcomes) as (to, sent, acknowledged):
+        for value in (b"a", b"b"):
+            to.send("t", value, 1)
+        with pytest.raises(Rejected, match="OUT_OF_ORDER_SEQUENCE_NUMBER, 45: it may be on disk"):
+            to.flush()
+        assert [each[1:] for each in sent.batches[-1:]] == [([b"a"], 1, 0)]
         assert acknowledged == []
 
 

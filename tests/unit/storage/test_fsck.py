@@ -733,6 +733,26 @@ def test_a_torn_tail_beside_a_summary_that_was_not_flushed_is_cut_by_the_next_st
     assert not problems(tmp_path)
 
 
+def test_an_end_of_zeros_that_a_start_after_a_kill_cuts_is_damage_and_said_to_be_cut(tmp_path: Path) -> None:
+    """A kill takes nothing that was written, and the summary says that there were batches."""
+    manager = killed(tmp_path)
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    manager.abandon()
+    path = log.segments[0].path(".log")
+    position = batch_positions(path)[1]
+    data = path.read_bytes()
+    path.write_bytes(data[:position] + bytes(len(data) - position))
+    (damage,) = problems(tmp_path)
+    assert (damage.path, damage.position, damage.is_note) == (path, position, False)
+    assert damage.what.endswith("nothing from offset 1 to offset 2 can be read; the next start cuts it")
+    manager.open()
+    assert manager.logs["topic", 0].log_end_offset == 1
+    assert path.stat().st_size == position
+    manager.abandon()
+    assert not problems(tmp_path)
+
+
 def test_an_end_that_only_a_summary_without_a_flush_describes_is_noted(tmp_path: Path) -> None:
     manager = manager_of(tmp_path)
     manager.open()
