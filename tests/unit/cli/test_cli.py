@@ -20,6 +20,7 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog import native
+from tidelog.broker.catalog import SCHEMA_VERSION
 from tidelog.cli import connect, formats, output
 from tidelog.cli.arguments import parse_options
 from tidelog.cli.errors import CommandError
@@ -29,6 +30,7 @@ from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import shown
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
+from tidelog.commit import commit
 from tidelog.config import times
 from tidelog.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
@@ -535,10 +537,14 @@ def test_choose_partitions() -> None:
         connect.choose(described())
 
 
-def test_version_says_what_is_compiled() -> None:
+def test_version_says_what_is_compiled_and_of_which_commit() -> None:
     status, said, _ = run("version")
     assert (status, said) == (OK, f"tidelog {tidelog.__version__}\n")
     status, said, _ = run("version", "--verbose")
     words = dict(line.split(": ", 1) for line in said.splitlines()[2:])
     assert (status, words["requests"]) == (OK, native.state())
+    assert (words["commit"], f"catalogue {SCHEMA_VERSION}, " in words["formats"]) == (
+        commit() or "unknown",
+        True,
+    )
     assert words["loops over bytes"] in ("compiled", "interpreted")
