@@ -194,7 +194,7 @@ class BuildKernel(build_ext):
                     Path(self.get_ext_fullpath(extension.name)).unlink()
             self.extensions = []
             print(
-                "tidelog: the innermost loops were not compiled and will run interpreted, slower; "
+                "tidelog: the innermost loops were not compiled and will run interpreted, slower, by Cython; "
                 "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
                 f"{error!s:.100}"
             )

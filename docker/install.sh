@@ -8,4 +8,5 @@ pip() { "$prefix/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 pip install --require-hashes -r "$lock"
 pip install --no-deps "$wheels"/tidelog-*.whl
 pip check
+"$prefix/bin/tidelog" version --verbose # which fails where nothing can run
 pip uninstall --yes pip
