@@ -16,7 +16,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-pipeline setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock clean
+.PHONY: help setup setup-pipeline setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock release clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -86,6 +86,9 @@ lock: setup-test ## Lock the newest dependencies, each with its hashes
 	@$(LOCK) --upgrade --group native -c requirements/test.txt -o requirements/native.txt
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
 	@$(LOCK) --upgrade --group mutants -o requirements/mutants.txt
+
+release: ## Build and verify an sdist and wheels, commit and tag; never push (VERSION=1.2.3)
+	@$(PYTHON) scripts/release.py '$(VERSION)'
 
 clean: ## Remove what was made: environments, builds, caches; never data
 	@rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -5,12 +5,15 @@ minutes, and so only for a wheel, or where a checkout asks for it:
 
     setup.py build_native --folder=FOLDER [--checked]
 
+A wheel and an sdist contain the commit that they were made from: TIDELOG_COMMIT, or what `tidelog.commit` finds.
+
 All of it is plain Python: what is not compiled runs interpreted, slower. All modules of a kind are compiled, or none.
 setuptools' `optional=True` does not forgive a compiler that fails or is missing, so every failure is caught here.
 """
 
 import io
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -20,6 +23,8 @@ from typing import ClassVar
 
 from setuptools import Command, Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 LOOPS = (
     "records/batch",
@@ -189,7 +194,7 @@ class BuildKernel(build_ext):
                     Path(self.get_ext_fullpath(extension.name)).unlink()
             self.extensions = []
             print(
-                "tidelog: the innermost loops were not compiled and will run interpreted, slower; "
+                "tidelog: the innermost loops were not compiled and will run interpreted, slower, by Cython; "
                 "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
                 f"{error!s:.100}"
             )
@@ -202,5 +207,38 @@ class BuildKernel(build_ext):
                     )
 
 
+def write_commit(package: Path) -> None:
+    """Write the commit of the sources into a package that is built from them."""
+    found = runpy.run_path("src/tidelog/commit.py")  # the package is not importable in every build
+    (package / found["FILE"].name).write_text(os.environ.get("TIDELOG_COMMIT") or found["commit"]())
+
+
+class BuildPython(build_py):
+    """Copy the modules, and say which commit they are of."""
+
+    def run(self) -> None:
+        """Leave the sources of an editable installation as they are: git knows their commit."""
+        super().run()
+        if not self.editable_mode:
+            write_commit(Path(self.build_lib) / "tidelog")
+
+
+class SourceDistribution(sdist):
+    """Pack the sources, and say which commit they are of."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Add the commit to the copies of the files."""
+        super().make_release_tree(base_dir, files)
+        write_commit(Path(base_dir) / "src" / "tidelog")
+
+
 if __name__ == "__main__":
-    setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildKernel, "build_native": BuildNative})
+    setup(
+        ext_modules=EXTENSIONS,
+        cmdclass={
+            "build_ext": BuildKernel,
+            "build_native": BuildNative,
+            "build_py": BuildPython,
+            "sdist": SourceDistribution,
+        },
+    )

@@ -25,6 +25,8 @@ from tidelog.storage.errors import OnError, StorageError
 _log = logging.getLogger(__name__)
 
 CATALOG_FILE: Final = "catalog.sqlite"
+# Rises with each change of any file in the data folder that an earlier version would misread or lose: it then refuses
+# the folder.
 SCHEMA_VERSION: Final = 2
 # Kafka reserves blocks of this size, too. A start after a crash skips at most one block.
 PRODUCER_ID_BLOCK: Final = 1000
@@ -69,6 +71,10 @@ OptionsOfBrokers = dict[str, dict[str, str]]
 
 class CatalogError(Exception):
     """The catalogue cannot be used; the message names its file and says what to do."""
+
+
+class OtherSchema(CatalogError, StorageError):
+    """Another version of Tidelog wrote the data folder."""
 
 
 class TopicRecord(NamedTuple):
@@ -127,7 +133,7 @@ class Catalog:
         if not version:
             self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
-            raise CatalogError(_other_version(self.path, version))
+            raise _other_schema(self.path, version)
 
     def _make_room(self) -> None:
         """Grow the journal and the file's free space to what a deletion needs. On a full disk, leave it for a later
@@ -329,8 +335,8 @@ def faults(path: Path, refused: Callable[[Contents], list[str]]) -> list[str]:
     contents.
 
     A missing or empty catalogue is sound. A broker may have it open: nothing is locked or written. An unfinished change
-    is rolled back in a copy, as the next start would do it. StorageError if it cannot be read, or belongs to another
-    version.
+    is rolled back in a copy, as the next start would do it. StorageError if it cannot be read, OtherSchema if another
+    version wrote it.
     """
     journal = _journal_of(path)
     try:
@@ -363,8 +369,6 @@ def _faults_in(
                 lines = [line for each in found for line in each.splitlines()]
                 return ["; ".join(line for line in lines if not line.startswith(_HEADING)) or "damaged"]
             return refused(_contents(db, path)) if _version(db) else []
-    except CatalogError as error:
-        raise StorageError(str(error)) from error
     # UnicodeDecodeError: an error message that quotes a damaged name
     except (sqlite3.Error, UnicodeDecodeError) as error:
         code = getattr(error, "sqlite_errorcode", None)
@@ -417,17 +421,18 @@ def _version(db: sqlite3.Connection) -> int:
     return version
 
 
-def _other_version(path: Path, version: int) -> str:
-    return (
-        f"{path}: written by another version of Tidelog (schema {version}, this one has {SCHEMA_VERSION}); "
-        "use that version, or another data folder"
+def _other_schema(path: Path, version: int) -> OtherSchema:
+    age = "a newer" if version > SCHEMA_VERSION else "an older"
+    return OtherSchema(
+        f"{path}: {age} version of Tidelog wrote this data folder (schema {version}, this one reads {SCHEMA_VERSION}); "
+        "use that version, or restore a copy that this one wrote (docs/upgrade.md)"
     )
 
 
 def _contents(db: sqlite3.Connection, path: Path) -> Contents:
     version = _version(db)
     if version != SCHEMA_VERSION:
-        raise CatalogError(_other_version(path, version))
+        raise _other_schema(path, version)
     counters = dict(db.execute("SELECT name, value FROM counter ORDER BY name").fetchall())
     return Contents(_topics(db), _options(db), counters)
 

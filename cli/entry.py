@@ -22,6 +22,13 @@ def run() -> None:
         from tidelog.cli.exit_codes import INTERRUPTED
 
         sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        if error.name != "cython":
+            raise
+        sys.exit(
+            "tidelog: the innermost loops are not compiled, and to run them interpreted needs Cython: "
+            "apt-get install gcc python3-dev, then install Tidelog again; or pip install cython (slower)"
+        )
 
 
 def _open_what_is_closed() -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from tidelog.broker import catalog_check
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
+from tidelog.broker.catalog import CATALOG_FILE, CatalogError, OtherSchema, read
 from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
@@ -41,6 +41,8 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
     path = folder or data_dir
     assert path is not None
     problems: list[Problem] = []
+    if repair:
+        _refuse_other_schema(path)
     try:
         with quiet():
             others = {CATALOG_FILE: catalog_check.faults}
@@ -56,6 +58,19 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
     if any(_kind(problem) == DAMAGE and not problem.is_repaired for problem in problems):
         return FAILED
     return OK if all(problem.is_seen for problem in problems) else UNREADABLE
+
+
+def _refuse_other_schema(folder: Path) -> None:
+    """Raise CommandError if another version wrote the data folder: a repair would take its files for damaged ones."""
+    path = folder / CATALOG_FILE
+    if not path.exists():  # the folder of a partition
+        path = folder.absolute().parent / CATALOG_FILE
+    try:
+        catalog_check.faults(path)
+    except OtherSchema as error:
+        raise CommandError(str(error), UNREADABLE) from error
+    except StorageError:
+        pass  # the check reports it
 
 
 def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:

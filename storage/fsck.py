@@ -480,7 +480,8 @@ def _as_note(problem: Problem, end: str) -> Problem:
 
 
 def _unseen(path: Path, error: Exception) -> Problem:
-    return Problem(path, 0, f"cannot be looked at: {error}", is_seen=False)
+    why = str(error).removeprefix(f"{path}: ")
+    return Problem(path, 0, f"cannot be looked at: {why}", is_seen=False)
 
 
 def _found(folder: Path) -> tuple[bool, list[Path], Path | None]:

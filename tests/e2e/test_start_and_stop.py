@@ -596,7 +596,10 @@ def test_a_catalogue_of_another_version_is_named_and_left_as_it_is(
     before = path.read_bytes()
     done = serve(broker.data_dir)
     assert_one_line_of_refusal(
-        done, str(path), f"another version of Tidelog (schema {version}, this one has ", "use that version"
+        done,
+        str(path),
+        f"version of Tidelog wrote this data folder (schema {version}, this one reads ",
+        "use that",
     )
     assert done.returncode == 1
     assert path.read_bytes() == before

@@ -176,6 +176,7 @@ NOT_IN_THE_CONTEXT = shutil.ignore_patterns(
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("cc") is None, reason="nothing would be compiled")
 def test_the_image_is_built_and_serves(tmp_path: Path) -> None:
     """Build the wheel, install it as the image does, start it by the entrypoint, ask it, stop it."""
     tree, prefix = tmp_path / "src", tmp_path / "opt"
@@ -204,10 +205,7 @@ def test_the_image_is_built_and_serves(tmp_path: Path) -> None:
         try:
             assert broker.stdout is not None
             said = broker.stdout.readline()
-            compiled = next(
-                (prefix / "lib").glob("python*/site-packages/tidelog/protocol/records/kernel.*.so"), None
-            )
-            assert ("kernel compiled; requests compiled" if compiled else "interpreted") in said
+            assert "kernel compiled; requests compiled" in said
             while not ready.exists():
                 assert broker.poll() is None
             assert healthcheck(ready).returncode == 0

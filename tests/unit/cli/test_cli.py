@@ -20,6 +20,7 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog import native
+from tidelog.broker.catalog import SCHEMA_VERSION
 from tidelog.cli import connect, formats, output
 from tidelog.cli.arguments import parse_options
 from tidelog.cli.errors import CommandError
@@ -29,7 +30,9 @@ from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import shown
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
+from tidelog.commit import commit
 from tidelog.config import times
+from tidelog.protocol import compiled
 from tidelog.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 pytestmark = LEAVES_SOCKETS
@@ -420,6 +423,42 @@ def test_serve_and_version_load_no_client(code: str) -> None:
     assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
 
 
+WITHOUT_CYTHON = """
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
+
+class WithoutCython:
+    def find_spec(self, name, path, target=None):
+        spec = PathFinder.find_spec(name, path) if name.startswith("tidelog.protocol.") else None
+        is_compiled = spec is not None and spec.origin.endswith(EXTENSION_SUFFIXES[0])
+        if name == "cython" or (INTERPRETED and is_compiled):
+            raise ModuleNotFoundError(name="cython")  # as its source would
+
+sys.meta_path.insert(0, WithoutCython())
+sys.argv = ["tidelog", *sys.argv[1:]]
+from tidelog.cli.entry import run
+run()
+"""
+
+
+def without_cython(*words: str, interpreted: bool) -> subprocess.CompletedProcess[str]:
+    script = f"INTERPRETED = {interpreted}{WITHOUT_CYTHON}"
+    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not compiled.COMPILED, reason="nothing is compiled here")
+def test_what_is_compiled_runs_without_cython() -> None:
+    done = without_cython("version", "--verbose", interpreted=False)
+    assert (done.returncode, done.stderr, "bytes: compiled" in done.stdout) == (0, "", True)
+
+
+def test_without_compiled_loops_and_cython_a_line_says_what_to_install() -> None:
+    done = without_cython("version", "--verbose", interpreted=True)
+    assert (done.returncode, done.stderr.count("\n")) == (FAILED, 1)
+    assert done.stderr.startswith("tidelog: the innermost loops are not compiled, ")
+    assert without_cython("--help", interpreted=True).returncode == OK
+
+
 def test_a_start_does_not_look_for_garbage_among_what_it_imports() -> None:
     code = """
 import atexit, gc, sys
@@ -535,10 +574,14 @@ def test_choose_partitions() -> None:
         connect.choose(described())
 
 
-def test_version_says_what_is_compiled() -> None:
+def test_version_says_what_is_compiled_and_of_which_commit() -> None:
     status, said, _ = run("version")
     assert (status, said) == (OK, f"tidelog {tidelog.__version__}\n")
     status, said, _ = run("version", "--verbose")
     words = dict(line.split(": ", 1) for line in said.splitlines()[2:])
     assert (status, words["requests"]) == (OK, native.state())
+    assert (words["commit"], f"catalogue {SCHEMA_VERSION}, " in words["formats"]) == (
+        commit() or "unknown",
+        True,
+    )
     assert words["loops over bytes"] in ("compiled", "interpreted")
