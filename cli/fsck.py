@@ -5,19 +5,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidelog.broker import catalog_check
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
 from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
 from tidelog.cli.text import counted, shown
-from tidelog.storage.errors import DataDirLocked, StorageError
-from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
+
+if TYPE_CHECKING:
+    from tidelog.storage.fsck import Fsck, Problem
 
 DAMAGE: Final = "damage"
 
@@ -40,6 +39,11 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
         raise CommandError("name the folder to check, either as FOLDER or with --data-dir", USAGE)
     path = folder or data_dir
     assert path is not None
+    from tidelog.broker import catalog_check
+    from tidelog.broker.catalog import CATALOG_FILE
+    from tidelog.storage.errors import DataDirLocked
+    from tidelog.storage.fsck import Fsck, NothingToCheck
+
     problems: list[Problem] = []
     try:
         with quiet():
@@ -60,6 +64,8 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
 
 def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
     """Return a function that tells whether the catalogue has a partition; without a catalogue, it has all."""
+    from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
+    from tidelog.storage.errors import StorageError
 
     @cache
     def partitions() -> dict[str, int] | None:
@@ -76,7 +82,7 @@ def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
     return is_there
 
 
-def _kind(problem: Problem) -> str:
+def _kind(problem: "Problem") -> str:
     return "note" if problem.is_note else DAMAGE if problem.is_seen else "unreadable"
 
 
@@ -90,7 +96,7 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _line(problem: Problem, repair: bool, as_json: bool) -> str:
+def _line(problem: "Problem", repair: bool, as_json: bool) -> str:
     if as_json:
         fields = {
             "kind": _kind(problem),
@@ -108,7 +114,7 @@ def _line(problem: Problem, repair: bool, as_json: bool) -> str:
     return shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
 
 
-def _verdict(fsck: Fsck, problems: list[Problem], repair: bool, as_json: bool) -> str:
+def _verdict(fsck: "Fsck", problems: "list[Problem]", repair: bool, as_json: bool) -> str:
     tally = fsck.tally
     damaged = [problem for problem in problems if _kind(problem) == DAMAGE]
     repaired = sum(problem.is_repaired for problem in damaged)

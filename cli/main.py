@@ -7,7 +7,6 @@ Exit codes: 0 done; 1 failed (the broker refused, something is damaged, or the u
 end by Ctrl-C, so they exit with 0.
 """
 
-import gc
 import os
 import re
 import sys
@@ -23,13 +22,14 @@ from tidelog.cli import completion
 from tidelog.cli.arguments import Verbs
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.imports import uncollected
 from tidelog.cli.profiles import profile_option
 from tidelog.cli.text import called, drop_output, note
 
 # Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
 # runs, so `--help` is fast.
 _VERBS: Final = {
-    "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
+    "serve": ("serve_command.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
     "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
     "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
     "backup": ("backup.backup", "Copy the data of a running broker, as of one moment."),
@@ -50,8 +50,8 @@ _VERBS: Final = {
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
     "fork": ("fork.fork", "Make the topic NEW as TOPIC was at a time."),
-    "audit": ("audit.audit", "Compare what a group has read with what was produced."),
-    "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
+    "audit": ("audit_command.audit", "Compare what a group has read with what was produced."),
+    "explain": ("explain_command.explain", "Explain what a broker does, from its data folder."),
     "completion": (
         "completion.completion",
         "Print the script that completes command lines in a shell.",
@@ -127,11 +127,8 @@ class _Tidelog(Verbs):
 
 def _load(listed: click.Command) -> click.Command:
     module, _, name = _VERBS[str(listed.name)][0].partition(".")
-    found = getattr(import_module(f"tidelog.cli.{module}"), name)
-    if not gc.isenabled():  # `entry` has disabled it
-        # What was imported stays, so the collector need not look at it.
-        gc.freeze()
-        gc.enable()
+    with uncollected():
+        found = getattr(import_module(f"tidelog.cli.{module}"), name)
     assert isinstance(found, click.Command)
     return found
 

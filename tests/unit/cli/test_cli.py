@@ -420,17 +420,32 @@ def test_serve_and_version_load_no_client(code: str) -> None:
     assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
 
 
+def test_the_help_of_no_verb_loads_what_does_the_work() -> None:
+    modules = loaded("""
+  import click
+  from tidelog.cli.main import app
+  with click.Context(app) as context:
+    for verb in app.list_commands(context):
+      app.resolve_command(context, [verb])
+  import tidelog.pipeline.commands
+""")
+    assert {"tidelog.cli.serve_command", "tidelog.cli.tail"} <= modules
+    heavy = {"tidelog.broker.broker", "tidelog.client.cluster", "tidelog.storage.log", "rich", "uvloop"}
+    assert not {*heavy, "construct", "sqlite3", "pyarrow", "importlib.metadata"} & modules
+
+
 def test_a_start_does_not_look_for_garbage_among_what_it_imports() -> None:
     code = """
 import atexit, gc, sys
 looked_at = []
 gc.callbacks.append(lambda phase, _: phase == "start" and looked_at.append(len(gc.get_objects())))
 atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count(), max(looked_at, default=0)))
-sys.argv = ["tidelog", "serve", "--help"]
+sys.argv = ["tidelog", "serve", "--config", "nope=1"]
 from tidelog.cli.entry import run
 run()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == USAGE
     is_enabled, frozen, most = done.stdout.splitlines()[-1].split()
     assert is_enabled == "True"
     assert int(frozen) > 20_000
