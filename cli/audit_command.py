@@ -4,34 +4,37 @@ from typing import Any
 
 import click
 
-from tidelog.cli import completion
 from tidelog.cli.arguments import (
     Integer,
     Verbs,
     bootstrap_option,
+    group_option,
     json_option,
     partitions_option,
     topic_argument,
-    utf8,
 )
+from tidelog.cli.text import examples
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    epilog=examples(
+        "tidelog audit keys prices --group shop", "tidelog audit keys prices --group shop --json"
+    ),
+)
 def audit() -> None:
     """Compare what a group has read with what was produced."""
 
 
-@audit.command("keys")
-@topic_argument
-@click.option(
-    "--group",
-    "-g",
-    metavar="GROUP",
-    required=True,
-    callback=utf8,
-    shell_complete=completion.groups,
-    help="The group that reads it.",
+@audit.command(
+    "keys",
+    epilog=examples(
+        "tidelog audit keys prices --group shop",
+        "tidelog audit keys prices --group shop --partition 0 --json",
+    ),
 )
+@topic_argument
+@group_option("The group that reads it.", required=True)
 @partitions_option
 @click.option(
     "--memory",

@@ -10,6 +10,7 @@ import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
+from tidelog.cli.text import examples
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -21,7 +22,10 @@ VARIABLE: Final = "_TIDELOG_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command(
+    "completion",
+    epilog=examples('eval "$(tidelog completion bash)"', "tidelog completion fish | source"),
+)
 @click.argument("shell", type=click.Choice(SHELLS), help="The shell.")
 def completion(shell: str) -> int:
     """Print the script that completes command lines in a shell: verbs, options, topics and groups.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidelog.cli import completion
 from tidelog.cli.arguments import (
     PATH,
     Integer,
@@ -20,12 +19,13 @@ from tidelog.cli.arguments import (
     delete_config_option,
     json_option,
     parse_options,
-    utf8,
+    topic_option,
 )
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, or_dash, print_rows, to_json
+from tidelog.cli.text import examples
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.nearest import nearest
 from tidelog.config.units import readable
@@ -56,7 +56,10 @@ DIFFERENT: Final = (
 Changes = dict[str, str | None]
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    epilog=examples("tidelog configs diff", "tidelog configs alter --topic orders --config retention.ms=7d"),
+)
 def configs() -> None:
     """Show and change the options of topics and of the broker.
 
@@ -64,13 +67,7 @@ def configs() -> None:
     """
 
 
-_topic_option = click.option(
-    "--topic",
-    metavar="NAME",
-    callback=utf8,
-    shell_complete=completion.topics,
-    help="The topic whose options to show or change.",
-)
+_topic_option = topic_option("The topic whose options to show or change.")
 _broker_option = click.option(
     "--broker", metavar="ID", type=Integer(0, INT_MAX), help="The broker, by its node.id."
 )
@@ -84,7 +81,10 @@ _all_brokers_option = click.option(
 )
 
 
-@configs.command("describe")
+@configs.command(
+    "describe",
+    epilog=examples("tidelog configs describe --topic orders", "tidelog configs describe --broker 1 --all"),
+)
 @_topic_option
 @_broker_option
 @click.option("--all", "every", is_flag=True, help="Show options with their default too.")
@@ -122,7 +122,7 @@ def describe(
     return OK
 
 
-@configs.command("diff")
+@configs.command("diff", epilog=examples("tidelog configs diff", "tidelog configs diff --json"))
 @json_option
 @bootstrap_option
 def diff(as_json: bool, bootstrap: str) -> int:
@@ -191,7 +191,13 @@ def _print(
         print(without)
 
 
-@configs.command("alter")
+@configs.command(
+    "alter",
+    epilog=examples(
+        "tidelog configs alter --topic orders --config retention.ms=7d",
+        "tidelog configs alter --broker 1 --delete-config max.connections",
+    ),
+)
 @_topic_option
 @_broker_option
 @config_option

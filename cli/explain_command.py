@@ -7,10 +7,17 @@ import click
 
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer, Verbs, json_option, topic_argument
 from tidelog.cli.broker_options import config_file_option, overrides_option
+from tidelog.cli.text import examples
 from tidelog.config.kinds import INT_MAX
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    epilog=examples(
+        "tidelog explain retention orders --data-dir data",
+        "tidelog explain offset orders --data-dir data --at '1 hour ago'",
+    ),
+)
 def explain() -> None:
     """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
 
@@ -49,7 +56,13 @@ def _where(given: dict[str, Any]) -> dict[str, Any]:
     return {"where": where, **given}
 
 
-@explain.command("retention")
+@explain.command(
+    "retention",
+    epilog=examples(
+        "tidelog explain retention orders --data-dir data",
+        "tidelog explain retention orders --data-dir data --partition 0 --json",
+    ),
+)
 @_reads_folder
 def explain_retention(**given: Any) -> int:
     """Show when each segment expires, by which rule and clock."""
@@ -58,7 +71,13 @@ def explain_retention(**given: Any) -> int:
     return retentions(**_where(given))
 
 
-@explain.command("compaction")
+@explain.command(
+    "compaction",
+    epilog=examples(
+        "tidelog explain compaction prices --data-dir data",
+        "tidelog explain compaction prices --data-dir data --keys",
+    ),
+)
 @click.option(
     "--keys",
     "reads_keys",
@@ -73,7 +92,13 @@ def explain_compaction(**given: Any) -> int:
     return compactions(**_where(given))
 
 
-@explain.command("offset")
+@explain.command(
+    "offset",
+    epilog=examples(
+        "tidelog explain offset orders --data-dir data --at '1 hour ago'",
+        "tidelog explain offset orders --data-dir data --at 09:00 --clock append",
+    ),
+)
 @click.option("--at", metavar="TIME", required=True, help=f"{TIME_HELP}.")
 @_clock_option
 @_reads_folder
@@ -87,7 +112,13 @@ def explain_offset(**given: Any) -> int:
     return offset(**_where(given))
 
 
-@explain.command("range")
+@explain.command(
+    "range",
+    epilog=examples(
+        "tidelog explain range orders --data-dir data --from 1h --to now",
+        "tidelog explain range orders --data-dir data --from 2h --to 1h --json",
+    ),
+)
 @click.option("--from", "since", metavar="TIME", required=True, help=f"{TIME_HELP}.")
 @click.option("--to", "until", metavar="TIME", required=True, help="The end, which is not in the range.")
 @_clock_option

@@ -13,7 +13,7 @@ from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
-from tidelog.cli.text import counted, shown
+from tidelog.cli.text import counted, examples, shown
 
 if TYPE_CHECKING:
     from tidelog.storage.fsck import Fsck, Problem
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DAMAGE: Final = "damage"
 
 
-@click.command("fsck")
+@click.command("fsck", epilog=examples("tidelog fsck data", "tidelog fsck data/orders-0 --deep"))
 @click.argument("folder", type=PATH, required=False, help="A data folder, or the folder of a partition.")
 @click.option("--data-dir", type=PATH, help="A data folder, in place of FOLDER.")
 @click.option(

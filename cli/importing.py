@@ -14,7 +14,7 @@ from tidelog.cli.broker_options import config_file_option, configure, without_fi
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
-from tidelog.cli.text import counted, note
+from tidelog.cli.text import counted, examples, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import INT_MAX
 
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from tidelog.config.topic_options import TopicConfig
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=examples(
+        "tidelog import /kafka/data/orders-1 --topic orders --data-dir data",
+        "tidelog import copied --topic orders --partition 1 --data-dir data",
+    ),
+)
 @click.argument("folder", type=PATH, help="The folder of a partition, written by Kafka or by Tidelog.")
 @click.option(
     "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; created if it is missing."

@@ -24,7 +24,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.imports import uncollected
 from tidelog.cli.profiles import profile_option
-from tidelog.cli.text import called, drop_output, note
+from tidelog.cli.text import called, drop_output, examples, note
 
 # Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
 # runs, so `--help` is fast.
@@ -59,6 +59,32 @@ _VERBS: Final = {
     "version": ("version.version", "Print the version."),
     "test-control": ("control.test_control", "Move the clock of a broker, and make requests fail."),
 }
+
+
+class _Formatter(click.HelpFormatter):
+    """Writes help that breaks no line within the name of an option."""
+
+    # As wide as a hyphen, and no place for a line break.
+    _HYPHEN: Final = "\u2011"
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(self._kept(text))
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of names and descriptions."""
+        super().write_dl([(name, self._kept(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the help."""
+        return super().getvalue().replace(self._HYPHEN, "-")
+
+    def _kept(self, text: str) -> str:
+        return re.sub(r"--\w[\w-]*", lambda name: name[0].replace("-", self._HYPHEN), text)
+
+
+# Of each verb, and of the jobs of the pipeline.
+click.Context.formatter_class = _Formatter
 
 
 class _Tidelog(Verbs):
@@ -156,7 +182,12 @@ app = _Tidelog(
     "tidelog",
     commands=[click.Command(verb, help=listed) for verb, (_, listed) in _VERBS.items()],
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
+    epilog=examples(
+        "tidelog serve --data-dir data",
+        "echo hello | tidelog produce greetings",
+        "tidelog tail greetings --follow",
+    )
+    + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     params=[
         profile_option,

@@ -8,11 +8,12 @@ from tidelog.cli.arguments import bootstrap_option
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, UNREACHABLE, USAGE
+from tidelog.cli.text import examples
 
 ANSWER_S = 5
 
 
-@click.command("ping")
+@click.command("ping", epilog=examples("tidelog ping", "tidelog ping --bootstrap broker.example:9092"))
 @bootstrap_option
 def ping(bootstrap: str) -> int:
     """Ask a broker whether it answers. The exit code is 0 if it does, and 3 if not within 5 seconds."""

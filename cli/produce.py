@@ -18,7 +18,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from tidelog.cli.lines import Header, Outgoing, Reader, Values, json_reader, text_reader
 from tidelog.cli.output import progress, to_json
-from tidelog.cli.text import counted, note
+from tidelog.cli.text import counted, examples, note
 from tidelog.cli.time_options import clock, now_ms, time_ms
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
     return tuple((name, text.encode()) for name, _, text in pairs)
 
 
-@click.command("produce")
+@click.command(
+    "produce",
+    epilog=examples(
+        "tidelog produce orders < orders.txt",
+        "echo 'a:1' | tidelog produce orders --key-separator :",
+        "tidelog tail orders --json | tidelog produce copy --json",
+    ),
+)
 @topic_argument
 @click.argument(
     "files",
@@ -67,11 +74,11 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
 )
 @click.option(
     "--key-separator",
-    metavar="TEXT",
+    metavar="CHARS",
     callback=_unescaped,
     help="The text between key and value (\\t is a tab); without it, lines have no keys.",
 )
-@click.option("--key", metavar="TEXT", callback=utf8, help="The key of all records.")
+@click.option("--key", metavar="KEY", callback=utf8, help="The key of all records.")
 @click.option("--null-value", is_flag=True, help="An empty value is null: a tombstone in a compacted topic.")
 @click.option(
     "--header",

@@ -7,10 +7,14 @@ import click
 from tidelog.cli.arguments import PATH, TIME_HELP, Integer
 from tidelog.cli.broker_options import config_file_option, overrides_option
 from tidelog.cli.imports import uncollected
+from tidelog.cli.text import examples
 from tidelog.config.options import LOG_LEVELS
 
 
-@click.command("serve")
+@click.command(
+    "serve",
+    epilog=examples("tidelog serve --data-dir data", "tidelog serve --config-file server.properties --check"),
+)
 @click.option("--data-dir", type=PATH, help="The data folder; created if it is missing.")
 @click.option("--port", type=Integer(0, 65535), help="Port of the first listener; 0 takes a free one.")
 @config_file_option

@@ -43,7 +43,7 @@ from tidelog.cli.connect import (
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
-from tidelog.cli.text import called, counted, note, shortened, shown
+from tidelog.cli.text import called, counted, examples, note, shortened, shown
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 from tidelog.config.kinds import INT_MAX
@@ -60,7 +60,14 @@ QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
 
 
-@click.command("tail")
+@click.command(
+    "tail",
+    epilog=examples(
+        "tidelog tail orders --follow",
+        "tidelog tail orders -n 10 --json",
+        "tidelog tail 'orders-*' --since 1h --grep error",
+    ),
+)
 @click.argument(
     "topics",
     nargs=-1,
@@ -95,7 +102,7 @@ STALLED_S: Final = 30
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--last", "-n", type=Integer(1, INT_MAX), metavar="N", help="Print only the last N records.")
 @click.option("--first", "--limit", type=Integer(1), metavar="N", help="Stop after N records.")
-@click.option("--key", metavar="TEXT", callback=utf8, help="Print only records with this key.")
+@click.option("--key", metavar="KEY", callback=utf8, help="Print only records with this key.")
 @click.option("--grep", metavar="REGEX", help="Print only records with a key, value or header that matches.")
 @click.option("--count", is_flag=True, help="Print only the number of records.")
 @bootstrap_option
