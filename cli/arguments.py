@@ -26,7 +26,7 @@ PATH: Final = click.Path(path_type=Path)
 TEXT_MAX_BYTES: Final = 32_767
 
 
-class Integer(click.ParamType):
+class Integer(click.ParamType[int, Any]):
     """A whole number in ASCII digits, within bounds."""
 
     name = "integer"
@@ -77,7 +77,10 @@ class Spelled(click.Option):
             if flag in opts:
                 if not ctx.resilient_parsing:  # a shell asks for completions
                     note(f"{flag} is an old spelling; write {self.opts[0]}")
-                given[str(self.name)] = [*given.get(str(self.name), ()), *opts[flag]]
+                if self.multiple:
+                    given[str(self.name)] = [*given.get(str(self.name), ()), *opts[flag]]
+                else:
+                    given.setdefault(str(self.name), opts[flag])
         return super().consume_value(ctx, given)
 
 

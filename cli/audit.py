@@ -76,7 +76,7 @@ def _behind(
         raise CommandError(unread_words(unread))
     bounds = {key: Bounds(starts[key], ends[key], passed.get(key, 0)) for key in chosen}
     left = sum(each.end - max(each.committed, each.start) for each in bounds.values())
-    with progress(f"audit {topic}", max(left, 0)) as advance:
+    with progress(f"audit {topic}", max(left, 0), beside_output=True) as advance:
         for key, each in bounds.items():
             if max(each.committed, each.start) >= each.end:
                 continue

@@ -85,6 +85,10 @@ def _target(to: Path, data: Path) -> Iterator[None]:
     if to.resolve().is_relative_to(data.resolve()):
         raise CommandError(f"{to}: is in the data folder {data}; use a folder on another disk", USAGE)
     is_new = not to.exists()
+    if is_new and to.is_symlink():
+        raise CommandError(
+            f"{to}: is a link to {to.readlink()}, which does not exist; make that folder", USAGE
+        )
     try:
         to.mkdir(parents=True, exist_ok=True)
         if any(to.iterdir()):

@@ -86,7 +86,7 @@ def _parts(path: Path, with_records: bool) -> Iterator[Part]:
     if path.exists() and not path.is_file():
         raise CommandError(f"{path}: not a regular file")
     try:
-        with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
+        with open(path, "rb") as file, progress(path.name, _size(file), beside_output=True) as advance:
             yield from parts_of(file, base_offset, with_records, advance)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error

@@ -10,7 +10,7 @@ end by Ctrl-C, so they exit with 0.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -71,7 +71,7 @@ class _Formatter(click.HelpFormatter):
         """Write a paragraph."""
         super().write_text(self._kept(text))
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         """Write a list of names and descriptions."""
         super().write_dl([(name, self._kept(text)) for name, text in rows], col_max, col_spacing)
 

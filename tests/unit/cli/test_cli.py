@@ -122,6 +122,13 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset 5 needs exactly one --partition"),
         (["tail", "x", "--offset", "0:5", "-p", "0"], "--offset 0:5 and --partition cannot be combined"),
         (["tail", "x", "--offset", "0:5", "--offset", "-5"], "cannot be combined with an --offset for all"),
+        (
+            ["tail", "x", "--offset", "0:5", "--offset", "0:7"],
+            "--offset 0:7: partition 0 has --offset 5 already",
+        ),
+        (["tail", "x", "--offset", "-5", "--offset", "-5"], "--offset -5: each partition has --offset -5"),
+        (["tail", "x", "--since", "5M"], "--since: '5M': write m for M: units are in lower case"),
+        (["tail", "x", "--since", "1h1h"], "--since: '1h1h' has h twice; write each unit once"),
         (["tail", "x", "--offset", "last"], "--offset last: write N, P:N or -N, such as 100, 0:100 or -5"),
         (["tail", "x", "--offset", "0:5", "--since", "now"], "--offset and --since cannot be combined"),
         (["tail", "x", "--first", "1", "-n", "1"], "--first and --last cannot be combined"),
@@ -153,6 +160,10 @@ def run(*arguments: str) -> tuple[int, str, str]:
             "--key-separator and --key cannot be combined",
         ),
         (["produce", "x", "--null-value", "--json"], "--null-value and --json cannot be combined"),
+        (["produce", "x", "--rate", "0"], "'--rate': 0 is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "nan"], "'--rate': nan is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "1e999"], "'--rate': inf is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "fast"], "'--rate': 'fast' is not a valid float. Try"),
         (["produce", "x", "--header", "a"], "'a' is not NAME=VALUE"),
         (["produce", "x", "--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
         (["produce", "x", "/no/such/file"], "File '/no/such/file' does not exist"),
@@ -166,8 +177,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
         (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
         (["tail", "x", "--first", "2x"], "'2x' is not a valid integer. Try"),
-        (["tail", "x", "--limit", "\u0662"], "'\u0662' is not a valid integer. Try"),
-        (["tail", "x", "--limit", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
+        (["tail", "x", "--first", "\u0662"], "'\u0662' is not a valid integer. Try"),
+        (["tail", "x", "--first", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
         (["groups", "reset", "g", "--shift-by", "\u0662"], "'\u0662' is not a valid integer. Try"),
         (["tail", TOO_LONG], TOO_LONG_WORDS),
         (["produce", TOO_LONG], TOO_LONG_WORDS),
@@ -489,6 +500,32 @@ def test_rows_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "at 09:00" in shown
     assert "x[red]" in shown
+
+
+@pytest.mark.parametrize("beside_output", [True, False])
+@pytest.mark.parametrize("is_stdout", [True, False])
+@pytest.mark.parametrize("total", [None, 10])
+def test_progress_is_shown_on_a_terminal(
+    beside_output: bool,
+    is_stdout: bool,
+    total: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda stream: stream is sys.stderr or is_stdout)
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    with output.progress("produce [red]x", total, beside_output=beside_output) as advance:
+        advance(7)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("produce [red]x" in err) == (not (beside_output and is_stdout))
+
+
+def test_progress_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("produce x") as advance:
+        advance(7)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_plain_bytes_hold_no_control_characters() -> None:
