@@ -22,6 +22,7 @@ class Admin(Commands):
         """Serve a broker."""
         self._broker = broker
 
+    example = '{"do": "ping", "cluster_id": "..."}'
     refusals = (*Commands.refusals, ConfigError, TopicExists, TopicNamesCollide, BrokerStops)
 
     async def do(self, command: Any) -> Answer:

@@ -25,12 +25,13 @@ class Commands:
     """Commands, each a coroutine with typed arguments: `async def _do_name(self, argument: int) -> Answer`."""
 
     refusals: ClassVar[tuple[type[Exception], ...]] = (BadCommand, StorageError)
+    example: ClassVar[str] = '{"do": "advance", "ms": 1000}'
 
     async def do(self, command: Any) -> Answer:
         """Run a command; return an error in the answer if it is refused."""
         try:
             if not isinstance(command, dict) or not isinstance(command.get("do"), str):
-                raise BadCommand('a command is an object as {"do": "advance", "ms": 1000}')
+                raise BadCommand(f"a command is an object such as {self.example}")
             name = command.pop("do")
             method = getattr(self, _COMMAND + name, None)
             if method is None:

@@ -63,6 +63,10 @@ async def fork(
                     raise BrokerStops(f"topic {new_name}: not made, the broker stops")
         except StopIteration as end:
             made: Forked = end.value
+        except StorageError as error:
+            if topics.find(None, source.id) is None:
+                raise CannotFork(f"topic {name} was deleted meanwhile; {new_name} was not made") from error
+            raise
         finally:
             steps.close()
         forks.append(made)

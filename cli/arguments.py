@@ -26,16 +26,30 @@ PATH: Final = click.Path(path_type=Path)
 TEXT_MAX_BYTES: Final = 32_767
 
 
-class Integer(click.IntRange):
+class Integer(click.ParamType[int, Any]):
     """A whole number in ASCII digits, within bounds."""
 
     name = "integer"
+
+    def __init__(self, least: int | None = None, most: int | None = None) -> None:
+        """Accept numbers between the bounds, which are included; None is no bound."""
+        self._least, self._most = least, most
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002  (click gives them)
+        """Return what help shows for the number."""
+        return "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; BadParameter for other text, and for a number out of bounds."""
         if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]{1,30}", value):
             self.fail(f"{shortened(value)!r} is not a valid integer", param, ctx)
-        return super().convert(value, param, ctx)
+        number = int(value)
+        if (self._least is not None and number < self._least) or (
+            self._most is not None and number > self._most
+        ):
+            bounds = f"{self._least} or more" if self._most is None else f"{self._least} to {self._most}"
+            self.fail(f"{number} is out of range, {bounds}", param, ctx)
+        return number
 
 
 class Spelled(click.Option):
@@ -63,7 +77,10 @@ class Spelled(click.Option):
             if flag in opts:
                 if not ctx.resilient_parsing:  # a shell asks for completions
                     note(f"{flag} is an old spelling; write {self.opts[0]}")
-                given[str(self.name)] = [*given.get(str(self.name), ()), *opts[flag]]
+                if self.multiple:
+                    given[str(self.name)] = [*given.get(str(self.name), ()), *opts[flag]]
+                else:
+                    given.setdefault(str(self.name), opts[flag])
         return super().consume_value(ctx, given)
 
 
@@ -87,6 +104,18 @@ def utf8(_context: click.Context, _parameter: click.Parameter, value: Any) -> An
     return value
 
 
+def topic_option(help: str, *names: str, **more: Any) -> Callable[[_Command], _Command]:
+    """Declare an option that takes a topic."""
+    of_topics: dict[str, Any] = {"metavar": "NAME", "callback": utf8, "shell_complete": completion.topics}
+    return click.option("--topic", *names, help=help, **(of_topics | more))
+
+
+def group_option(help: str, **more: Any) -> Callable[[_Command], _Command]:
+    """Declare an option that takes a group."""
+    of_groups: dict[str, Any] = {"metavar": "NAME", "callback": utf8, "shell_complete": completion.groups}
+    return click.option("--group", "-g", help=help, **(of_groups | more))
+
+
 topic_argument = click.argument(
     "topic",
     metavar="TOPIC",
@@ -108,9 +137,9 @@ bootstrap_option = click.option(
     also=("--bootstrap-server", "--brokers"),
     metavar="HOST:PORT",
     default=profiles.bootstrap,
-    show_default="TIDELOG_BOOTSTRAP, the profile, or 127.0.0.1:9092",
+    show_default=False,
     callback=utf8,
-    help="Where the broker listens.",
+    help="Where the broker listens. Default: TIDELOG_BOOTSTRAP, the profile, or 127.0.0.1:9092.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")

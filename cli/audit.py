@@ -1,4 +1,4 @@
-"""`tidelog audit`: the keys of a topic that a group has not read to their end.
+"""The work of `tidelog audit keys`: the keys of a topic that a group has not read to their end.
 
 `pipeline.key_audit` finds them. A committed offset n means that record n - 1 was delivered; no committed offset counts
 as 0.
@@ -9,19 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-import click
-
 from tidelog.broker.clock import Clock
-from tidelog.cli import completion, offsets
-from tidelog.cli.arguments import (
-    Integer,
-    Verbs,
-    bootstrap_option,
-    json_option,
-    partitions_option,
-    topic_argument,
-    utf8,
-)
+from tidelog.cli import offsets
 from tidelog.cli.connect import choose, connected, describe_topic, unread_words
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
@@ -52,39 +41,10 @@ KEYS: Final = (
 )
 
 
-@click.group(cls=Verbs)
-def audit() -> None:
-    """Compare what a group has read with what was produced."""
-
-
-@audit.command("keys")
-@topic_argument
-@click.option(
-    "--group",
-    "-g",
-    metavar="GROUP",
-    required=True,
-    callback=utf8,
-    shell_complete=completion.groups,
-    help="The group that reads it.",
-)
-@partitions_option
-@click.option(
-    "--memory",
-    metavar="MIB",
-    type=Integer(1, 1 << 16),
-    default=96,
-    help="The memory for keys: 1 MiB holds 20,000. With more keys, the log is read several times.",
-)
-@json_option
-@bootstrap_option
-def audit_keys(
+def keys(
     topic: str, group: str, partitions: Sequence[int], memory: int, as_json: bool, bootstrap: str
 ) -> int:
-    """List each key that a group has not read to its end. A line has the last record and the last one delivered.
-
-    All records of other keys are delivered. Records of aborted and open transactions do not count.
-    """
+    """Print each key that a group has not read to its end; return the exit code. `memory` is in MiB."""
     with connected(bootstrap) as cluster:
         found = _behind(cluster, topic, group, partitions, memory << 20)
         now_ms = Clock().now_ms()
@@ -116,7 +76,7 @@ def _behind(
         raise CommandError(unread_words(unread))
     bounds = {key: Bounds(starts[key], ends[key], passed.get(key, 0)) for key in chosen}
     left = sum(each.end - max(each.committed, each.start) for each in bounds.values())
-    with progress(f"audit {topic}", max(left, 0)) as advance:
+    with progress(f"audit {topic}", max(left, 0), beside_output=True) as advance:
         for key, each in bounds.items():
             if max(each.committed, each.start) >= each.end:
                 continue

@@ -20,7 +20,7 @@ from tidelog.cli.data_folder import DataFolder, data_folder
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import progress, to_json
-from tidelog.cli.text import counted, note, shown
+from tidelog.cli.text import counted, examples, note, shown
 from tidelog.config.kinds import LONG_MAX
 from tidelog.storage.errors import StorageError
 
@@ -28,7 +28,12 @@ from tidelog.storage.errors import StorageError
 _SPARE_BYTES: Final = 1 << 20
 
 
-@click.command("backup", epilog="Example: tidelog backup --to /mnt/backups/monday")
+@click.command(
+    "backup",
+    epilog=examples(
+        "tidelog backup --to /mnt/backups/monday", "tidelog backup --to /mnt/backups/monday --rate 50000000"
+    ),
+)
 @click.option("--to", type=PATH, required=True, help="A folder that is empty or missing.")
 @click.option(
     "--rate", type=Integer(1, LONG_MAX), help="Copy at most this many bytes a second. Default: no limit."
@@ -82,6 +87,10 @@ def _target(to: Path, data: Path) -> Iterator[None]:
     if to.resolve().is_relative_to(data.resolve()):
         raise CommandError(f"{to}: is in the data folder {data}; use a folder on another disk", USAGE)
     is_new = not to.exists()
+    if is_new and to.is_symlink():
+        raise CommandError(
+            f"{to}: is a link to {to.readlink()}, which does not exist; make that folder", USAGE
+        )
     try:
         to.mkdir(parents=True, exist_ok=True)
         if any(to.iterdir()):

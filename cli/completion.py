@@ -1,15 +1,14 @@
 """`tidelog completion`: the script by which a shell completes command lines, and names from the broker."""
 
-import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK
+from tidelog.cli.text import examples
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -21,7 +20,10 @@ VARIABLE: Final = "_TIDELOG_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command(
+    "completion",
+    epilog=examples('eval "$(tidelog completion bash)"', "tidelog completion fish | source"),
+)
 @click.argument("shell", type=click.Choice(SHELLS), help="The shell.")
 def completion(shell: str) -> int:
     """Print the script that completes command lines in a shell: verbs, options, topics and groups.
@@ -50,27 +52,11 @@ def groups(context: click.Context, _parameter: click.Parameter, begun: str) -> l
 
 
 def _names(context: click.Context, begun: str, ask: "Callable[[Cluster], Iterable[str]]") -> list[str]:
-    from tidelog.cli.connect import connected
+    from tidelog.cli.connect import TooLate, connected, within
 
     bootstrap = context.params.get("bootstrap")
     if not bootstrap:  # a verb that works without a broker
         return []
-    with suppress(CommandError, TimeoutError), _limited(), connected(bootstrap) as cluster:
+    with suppress(CommandError, TooLate), within(NAMES_WITHIN_S), connected(bootstrap) as cluster:
         return sorted(name for name in ask(cluster) if name.startswith(begun))
     return []
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    """Raise TimeoutError after NAMES_WITHIN_S."""
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, NAMES_WITHIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -3,14 +3,13 @@
 A running broker checks names and values; for a stopped one, `broker/stored_options` does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidelog.cli import completion
 from tidelog.cli.arguments import (
     PATH,
     Integer,
@@ -20,12 +19,13 @@ from tidelog.cli.arguments import (
     delete_config_option,
     json_option,
     parse_options,
-    utf8,
+    topic_option,
 )
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, or_dash, print_rows, to_json
+from tidelog.cli.text import examples
 from tidelog.config.kinds import INT_MAX
 from tidelog.config.nearest import nearest
 from tidelog.config.units import readable
@@ -54,9 +54,14 @@ DIFFERENT: Final = (
 )
 
 Changes = dict[str, str | None]
+# Shows the value of an option, by its name.
+_Show = Callable[[str, str | None], str | None]
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    epilog=examples("tidelog configs diff", "tidelog configs alter --topic orders --config retention.ms=7d"),
+)
 def configs() -> None:
     """Show and change the options of topics and of the broker.
 
@@ -64,13 +69,7 @@ def configs() -> None:
     """
 
 
-_topic_option = click.option(
-    "--topic",
-    metavar="NAME",
-    callback=utf8,
-    shell_complete=completion.topics,
-    help="The topic whose options to show or change.",
-)
+_topic_option = topic_option("The topic whose options to show or change.")
 _broker_option = click.option(
     "--broker", metavar="ID", type=Integer(0, INT_MAX), help="The broker, by its node.id."
 )
@@ -84,7 +83,10 @@ _all_brokers_option = click.option(
 )
 
 
-@configs.command("describe")
+@configs.command(
+    "describe",
+    epilog=examples("tidelog configs describe --topic orders", "tidelog configs describe --broker 1 --all"),
+)
 @_topic_option
 @_broker_option
 @click.option("--all", "every", is_flag=True, help="Show options with their default too.")
@@ -122,27 +124,30 @@ def describe(
     return OK
 
 
-@configs.command("diff")
+@configs.command("diff", epilog=examples("tidelog configs diff", "tidelog configs diff --json"))
 @json_option
 @bootstrap_option
 def diff(as_json: bool, bootstrap: str) -> int:
     """Show what differs from the defaults. Each option has its owner and what set it."""
+    show: _Show = (lambda _, value: value) if as_json else readable
     with connected(bootstrap) as cluster:
         from tidelog.client import admin
 
         rows = [
             row
             for node in cluster.brokers()
-            for row in _different(f"broker {node}", admin.described_broker(cluster, node), of_topic=False)
+            for row in _different(f"broker {node}", admin.described_broker(cluster, node), show)
         ]
         topics = sorted(str(topic.name) for topic in cluster.topics())
         for topic, options in admin.described(cluster, topics).items():
-            rows += _different(f"topic {topic}", options, of_topic=True)
+            rows += _different(f"topic {topic}", options, show, of_topic=True)
     _print(DIFFERENT, rows, as_json, "", "every option has its default")
     return OK
 
 
-def _different(of: str, options: Sequence[Any], *, of_topic: bool) -> Iterator[dict[str, Any]]:
+def _different(
+    of: str, options: Sequence[Any], show: _Show, *, of_topic: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each option that was set; for a topic, only those that were set on it."""
     for option in sorted(options, key=lambda option: str(option.name)):
         source = SOURCES.get(option.config_source, "unknown")
@@ -150,20 +155,20 @@ def _different(of: str, options: Sequence[Any], *, of_topic: bool) -> Iterator[d
             yield {
                 "of": of,
                 "option": option.name,
-                "value": option.value,
-                "default": _default(option),
+                "value": show(option.name, option.value),
+                "default": _default(option, show),
                 "source": source,
             }
 
 
-def _default(option: Any) -> str | None:
+def _default(option: Any, show: _Show) -> str | None:
     """Return the default of an option, with its name if that has another unit: log.retention.hours=168."""
     found = [each for each in option.synonyms if SOURCES.get(each.source) == "default"]
     if not found:
         return None
     name, value = str(found[-1].name), found[-1].value
     has_unit_of_option = name.rpartition(".")[2] == str(option.name).rpartition(".")[2]
-    return value if value is None or has_unit_of_option else f"{name}={value}"
+    return show(name, value) if value is None or has_unit_of_option else f"{name}={show(name, value)}"
 
 
 def _describe_stored(
@@ -191,7 +196,13 @@ def _print(
         print(without)
 
 
-@configs.command("alter")
+@configs.command(
+    "alter",
+    epilog=examples(
+        "tidelog configs alter --topic orders --config retention.ms=7d",
+        "tidelog configs alter --broker 1 --delete-config max.connections",
+    ),
+)
 @_topic_option
 @_broker_option
 @config_option
@@ -281,7 +292,10 @@ def as_row(wanted: Changes) -> dict[str, Any]:
 
 def in_words(wanted: Changes) -> list[str]:
     """Return changes in words."""
-    return [f"{name} deleted" if value is None else f"{name}={value}" for name, value in wanted.items()]
+    return [
+        f"{name} deleted" if value is None else f"{name}={readable(name, value)}"
+        for name, value in wanted.items()
+    ]
 
 
 def _wanted(settings: Sequence[str], deleted: Sequence[str]) -> Changes:

@@ -4,8 +4,10 @@ Client errors become a CommandError here. The client is imported when a verb con
 usage are fast.
 """
 
+import signal
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.cli.errors import CommandError
@@ -18,6 +20,26 @@ if TYPE_CHECKING:
 
 LOOKUP_CLOCK: Final = "lookup.clock"
 _CLIENT_ID: Final = "tidelog-cli"
+
+
+class TooLate(Exception):
+    """The time of `within` is up. Not an OSError, which code between would take for one of a socket."""
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Raise TooLate in the block after this time. Main thread only."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise TooLate
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -14,15 +14,18 @@ from tidelog.cli.arguments import (
     TIME_HELP,
     Integer,
     Verbs,
+    group_option,
     json_option,
     parse_options,
     topic_argument,
+    topic_option,
     topic_options_option,
     utf8,
 )
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import Column, or_dash, print_rows, to_json
+from tidelog.cli.text import examples
 from tidelog.cli.time_options import duration_ms, time_ms
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 from tidelog.config.times import show
@@ -44,7 +47,13 @@ _ABOUT = ("fault", "at_ms", "api", "version", "client_id")
 Arguments = dict[str, Any]
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    epilog=examples(
+        "tidelog test-control advance 48h --data-dir data",
+        "tidelog test-control fault produce --error REQUEST_TIMED_OUT --data-dir data",
+    ),
+)
 def test_control() -> None:
     """Move the clock of a broker, and make requests fail. The broker was started with serve --test-control."""
 
@@ -57,15 +66,21 @@ _partition_option = click.option(
 )
 
 
-def _command(name: str) -> Callable[[Callable[..., Arguments]], click.Command]:
-    """Make a verb of a function that returns the arguments of a command; add the options of all verbs here."""
+def _command(name: str, *uses: str) -> Callable[[Callable[..., Arguments]], click.Command]:
+    """Make a verb of a function that returns the arguments of a command; add the options of all verbs here.
+
+    `uses` has what its examples give besides the data folder.
+    """
+    verb_name = name.replace("_", "-")
+    lines = [f"tidelog test-control {verb_name} {words} --data-dir data" for words in uses or ("", "--json")]
 
     def add(arguments_of: Callable[..., Arguments]) -> click.Command:
         @functools.wraps(arguments_of)
         def verb(data_dir: Path | None, as_json: bool, **words: Any) -> int:
             return _do(data_dir, as_json, name, **arguments_of(**words))
 
-        return test_control.command(name.replace("_", "-"))(_data_dir_option(json_option(verb)))
+        epilog = examples(*(" ".join(line.split()) for line in lines))
+        return test_control.command(verb_name, epilog=epilog)(_data_dir_option(json_option(verb)))
 
     return add
 
@@ -78,7 +93,7 @@ def _fault_options(function: Callable[..., Arguments]) -> Callable[..., Argument
         function = click.option(
             *[f"--{name.replace('_', '-')}", *([param.short] if param.short else [])],
             name,
-            metavar=param.metavar,
+            metavar=param.metavar or ("NAME" if kind is str else None),
             type=bounded if kind is int else kind,
             is_flag=kind is bool,
             default=None,
@@ -100,21 +115,21 @@ def now() -> Arguments:
     return {}
 
 
-@_command("hold")
+@_command("hold", "", "2024-03-01T09:00")
 @click.argument("time", required=False, help=f"{TIME_HELP}. Default: now.")
 def hold(time: str | None) -> Arguments:
     """Hold the clock."""
     return {"at_ms": time}
 
 
-@_command("set")
+@_command("set", "2024-03-01T09:00", "'1 hour ago'")
 @click.argument("time", help=f"{TIME_HELP}.")
 def set_clock(time: str) -> Arguments:
     """Move the clock to a time, on or back, and hold it."""
     return {"at_ms": time}
 
 
-@_command("advance")
+@_command("advance", "48h", "500ms")
 @click.argument("span", help="48h, 1h30m, 500ms ...")
 def advance(span: str) -> Arguments:
     """Move the clock forward, and hold it. All work due by then is done when this returns."""
@@ -127,13 +142,17 @@ def release() -> Arguments:
     return {}
 
 
-@_command("fault")
+@_command("fault", "produce --error REQUEST_TIMED_OUT", "fetch --delay-ms 500 --always")
 @click.argument("api", metavar="API...", nargs=-1, required=True, help="produce, fetch, ListOffsets ...")
-@click.option("--topic", callback=utf8, help="Only for this topic.")
+@topic_option("Only for this topic.", shell_complete=None)
 @click.option("--times", type=Integer(1, INT_MAX), default=1, help="How often to apply it.")
 @click.option("--always", is_flag=True, help="Apply it until it is cleared.")
 @click.option(
-    "--probability", type=float, default=1.0, help="Apply it with this probability, above 0 and up to 1."
+    "--probability",
+    metavar="P",
+    type=float,
+    default=1.0,
+    help="Apply it with this probability, above 0 and up to 1.",
 )
 @click.option("--seed", type=Integer(0, LONG_MAX), default=0, help="The seed of --probability.")
 @_fault_options
@@ -158,7 +177,7 @@ def faults_seen() -> Arguments:
     return {}
 
 
-@_command("clear_faults")
+@_command("clear_faults", "", "--fault 1")
 @click.option("--fault", metavar="N", type=Integer(1), help="Only this fault.")
 @click.option("--seen", is_flag=True, help="Forget the applied faults too.")
 def clear_faults(fault: int | None, seen: bool) -> Arguments:
@@ -166,14 +185,14 @@ def clear_faults(fault: int | None, seen: bool) -> Arguments:
     return {"fault": fault, "seen": seen}
 
 
-@_command("move_coordinator")
-@click.option("--group", "-g", callback=utf8, help="Only for this group.")
+@_command("move_coordinator", "", "--group shop")
+@group_option("Only for this group.", shell_complete=None)
 def move_coordinator(group: str | None) -> Arguments:
     """Make each client look up its group's coordinator. Each connected client gets NOT_COORDINATOR once."""
     return {"group": group}
 
 
-@_command("raise_leader_epoch")
+@_command("raise_leader_epoch", "orders", "orders --partition 2")
 @topic_argument
 @_partition_option
 def raise_leader_epoch(topic: str, partition: int) -> Arguments:
@@ -193,7 +212,7 @@ def free_disk() -> Arguments:
     return {}
 
 
-@_command("create_topic")
+@_command("create_topic", "orders", "orders --partitions 3")
 @topic_argument
 @click.option(
     "--partitions",
@@ -208,7 +227,7 @@ def create_topic(topic: str, partitions: int, options: Sequence[str]) -> Argumen
     return {"name": topic, "partitions": partitions, "config": parse_options(options)}
 
 
-@_command("delete_topic")
+@_command("delete_topic", "orders", "orders --json")
 @topic_argument
 def delete_topic(topic: str) -> Arguments:
     """Delete a topic."""
@@ -221,7 +240,7 @@ def roll() -> Arguments:
     return {}
 
 
-@_command("offsets")
+@_command("offsets", "orders", "orders --partition 2 --json")
 @topic_argument
 @_partition_option
 def offsets(topic: str, partition: int) -> Arguments:

@@ -22,7 +22,7 @@ from tidelog.cli.connect import client_errors, connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import INTERRUPTED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import Column, print_rows, progress
-from tidelog.cli.text import called, counted, note, shortened
+from tidelog.cli.text import called, counted, examples, note, shortened
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
@@ -48,7 +48,12 @@ _OF_REPLICAS: Final = (
 )
 
 
-@click.command("copy")
+@click.command(
+    "copy",
+    epilog=examples(
+        "tidelog copy --from kafka:9092 --topics 'tides-.*'", "tidelog copy --to kafka:9092 --topics '.*'"
+    ),
+)
 @click.option(
     "--from", "source", metavar="HOST:PORT", callback=utf8, help="The source. Default: --bootstrap."
 )

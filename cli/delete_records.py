@@ -18,7 +18,7 @@ from tidelog.cli.connect import choose, connected, describe_topic, find_all_offs
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows
-from tidelog.cli.text import confirm, counted
+from tidelog.cli.text import confirm, counted, examples
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 from tidelog.config.kinds import LONG_MAX
@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 STARTS: Final = (Column("partition", "partition", is_number=True), Column("start", "start", is_number=True))
 
 
-@click.command("delete-records")
+@click.command(
+    "delete-records",
+    epilog=examples(
+        "tidelog delete-records orders --before 7d",
+        "tidelog delete-records orders --partition 0 --offset 1000 --yes",
+    ),
+)
 @topic_argument
 @partitions_option
 @click.option(

@@ -14,7 +14,7 @@ from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import to_json
-from tidelog.cli.text import counted, shown
+from tidelog.cli.text import counted, examples, shown
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-@click.command("doctor")
+@click.command("doctor", epilog=examples("tidelog doctor", "tidelog doctor --data-dir data"))
 @bootstrap_option
 @click.option(
     "--data-dir",

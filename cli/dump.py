@@ -20,6 +20,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
 from tidelog.cli.output import plain, progress, to_json
+from tidelog.cli.text import examples
 from tidelog.config.times import show
 from tidelog.protocol.records import entries, legacy, message_set
 from tidelog.protocol.records.batch import (
@@ -54,7 +55,13 @@ class Part(NamedTuple):
     is_sound: bool = True
 
 
-@click.command("dump")
+@click.command(
+    "dump",
+    epilog=examples(
+        "tidelog dump data/orders-0/00000000000000000000.log --records",
+        "tidelog dump data/orders-0/00000000000000000000.timeindex --json",
+    ),
+)
 @click.argument(
     "file",
     type=PATH,
@@ -79,7 +86,7 @@ def _parts(path: Path, with_records: bool) -> Iterator[Part]:
     if path.exists() and not path.is_file():
         raise CommandError(f"{path}: not a regular file")
     try:
-        with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
+        with open(path, "rb") as file, progress(path.name, _size(file), beside_output=True) as advance:
             yield from parts_of(file, base_offset, with_records, advance)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error

@@ -13,7 +13,7 @@ def run() -> None:
         _open_what_is_closed()
         import gc
 
-        # Imports leave little garbage, and its collection would take a tenth of a start. `main` enables it again.
+        # `cli.imports` enables it again.
         gc.disable()
         from tidelog.cli.main import app
 

@@ -1,4 +1,4 @@
-"""`tidelog explain`: retention, compaction, and look-ups by time, explained from a data folder.
+"""The work of `tidelog explain`: retention, compaction, and look-ups by time, explained from a data folder.
 
 The decisions are those of `storage.retention`, `storage.compaction.plan` and `storage.search`. Nothing is locked or
 written, and a broker may run on the folder. Options are read as `serve` reads them, and the output names those that
@@ -6,18 +6,14 @@ matter. A topic that is not in the catalogue is taken from its folders, as a bro
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import click
-
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, CatalogError, TopicRecord, read
 from tidelog.cli import time_options
-from tidelog.cli.arguments import PATH, TIME_HELP, Integer, Verbs, json_option, topic_argument
-from tidelog.cli.broker_options import config_file_option, configure, overrides_option
+from tidelog.cli.broker_options import configure
 from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
@@ -25,7 +21,6 @@ from tidelog.cli.output import Column, known, or_dash, print_rows, time, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
-from tidelog.config.kinds import INT_MAX
 from tidelog.config.table import Described
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
@@ -57,7 +52,7 @@ CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
 
-class _Where(NamedTuple):
+class Where(NamedTuple):
     """The partitions to explain, and the options of their broker."""
 
     topic: str
@@ -129,43 +124,8 @@ RANGE: Final = (
 )
 
 
-@click.group(cls=Verbs)
-def explain() -> None:
-    """Explain what a broker does, from its data folder. The broker may run; nothing is written."""
-
-
-_clock_option = click.option(
-    "--clock", "clock_name", type=click.Choice(list(CLOCKS)), help="Default: the topic's lookup.clock."
-)
-# The options of all these verbs, in the order of the help.
-_OPTIONS: Final = (
-    topic_argument,
-    click.option("--partition", "-p", type=Integer(0, INT_MAX), help="Default: all."),
-    click.option(
-        "--data-dir", type=PATH, help="The broker's data folder. Default: log.dir, as the broker takes it."
-    ),
-    config_file_option,
-    overrides_option,
-    json_option,
-)
-
-
-def _reads_folder(function: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the options of all verbs here: as one argument `where`, and `as_json`."""
-
-    @wraps(function)
-    def verb(**given: Any) -> int:
-        return function(where=_Where(*[given.pop(name) for name in _Where._fields]), **given)
-
-    for option in reversed(_OPTIONS):
-        option(verb)
-    return verb
-
-
-@explain.command("retention")
-@_reads_folder
-def explain_retention(where: _Where, as_json: bool) -> int:
-    """Show when each segment expires, by which rule and clock."""
+def retentions(where: Where, as_json: bool) -> int:
+    """Print when each segment expires; return the exit code."""
     now_ms = time_options.now_ms()
     with _opened(where, now_ms) as (topic, logs):
         rows = [
@@ -217,16 +177,8 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     return f"stays: {age}{appends}"
 
 
-@explain.command("compaction")
-@click.option(
-    "--keys",
-    "reads_keys",
-    is_flag=True,
-    help="Read all keys, and estimate how much of each segment is garbage.",
-)
-@_reads_folder
-def explain_compaction(where: _Where, reads_keys: bool, as_json: bool) -> int:
-    """Show how far each segment is compacted, and what is due. Also show what the last pass saved."""
+def compactions(where: Where, reads_keys: bool, as_json: bool) -> int:
+    """Print how far each segment is compacted, and what is due; return the exit code."""
     now_ms = time_options.now_ms()
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
@@ -326,15 +278,8 @@ def _due(log: Log, plan: plans.Plan | None, now_ms: int) -> dict[str, Any]:
     }
 
 
-@explain.command("offset")
-@click.option("--at", metavar="TIME", required=True, help=f"{TIME_HELP}.")
-@_clock_option
-@_reads_folder
-def explain_offset(where: _Where, at: str, clock_name: str | None, as_json: bool) -> int:
-    """Show how the first record at or after a time is found.
-
-    The output has the segments, index entries and bytes that were read.
-    """
+def offset(where: Where, at: str, clock_name: str | None, as_json: bool) -> int:
+    """Print how the first record at or after a time is found; return the exit code."""
     now_ms = time_options.now_ms()
     at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
@@ -360,13 +305,8 @@ def explain_offset(where: _Where, at: str, clock_name: str | None, as_json: bool
     return OK
 
 
-@explain.command("range")
-@click.option("--from", "since", metavar="TIME", required=True, help=f"{TIME_HELP}.")
-@click.option("--to", "until", metavar="TIME", required=True, help="The end, which is not in the range.")
-@_clock_option
-@_reads_folder
-def explain_range(where: _Where, since: str, until: str, clock_name: str | None, as_json: bool) -> int:
-    """Show the range of offsets that holds a range of times, and what was read to find it."""
+def time_range(where: Where, since: str, until: str, clock_name: str | None, as_json: bool) -> int:
+    """Print the range of offsets that holds a range of times; return the exit code."""
     now_ms = time_options.now_ms()
     from_ms = time_options.time_ms("--from", since, now_ms)
     to_ms = time_options.time_ms("--to", until, now_ms)
@@ -476,7 +416,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(where: _Where, now_ms: int) -> Iterator[tuple[_Topic, Iterator[Log]]]:
+def _opened(where: Where, now_ms: int) -> Iterator[tuple[_Topic, Iterator[Log]]]:
     """Yield the topic and the logs of the partitions, each opened read-only when it is reached."""
     try:
         topic = _topic(where)
@@ -489,7 +429,7 @@ def _opened(where: _Where, now_ms: int) -> Iterator[tuple[_Topic, Iterator[Log]]
         raise CommandError(f"{error.filename or where.data_dir}: {error.strerror or error}") from error
 
 
-def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
+def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
     partitions = topic.partitions if where.partition is None else [where.partition]
     if not set(partitions) <= set(topic.partitions):
         raise CommandError(
@@ -502,7 +442,7 @@ def _logs(where: _Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
         yield read_only.load(path, topic.name, number, topic.config, start, now_ms)
 
 
-def _topic(where: _Where) -> _Topic:
+def _topic(where: Where) -> _Topic:
     """Return the topic in the catalogue, with the partitions that a start would adopt from folders."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
     folder, name = broker.log_dir, where.topic

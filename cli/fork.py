@@ -18,7 +18,7 @@ from tidelog.cli.connect import connected, describe_topic
 from tidelog.cli.data_folder import data_folder
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, print_rows
-from tidelog.cli.text import called, counted, note
+from tidelog.cli.text import called, counted, examples, note
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 
@@ -32,7 +32,13 @@ PARTITIONS: Final = (
 )
 
 
-@click.command("fork")
+@click.command(
+    "fork",
+    epilog=examples(
+        "tidelog fork orders --at 09:00 orders-at-nine",
+        "tidelog fork orders --at 1h orders-before --config retention.ms=-1",
+    ),
+)
 @topic_argument
 @click.argument("new", metavar="NEW", callback=utf8, help="The name of the new topic.")
 @click.option("--at", "at", metavar="TIME", required=True, callback=utf8, help=TIME_HELP)

@@ -5,24 +5,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidelog.broker import catalog_check
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, OtherSchema, read
 from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
-from tidelog.cli.text import counted, shown
-from tidelog.storage.errors import DataDirLocked, StorageError
-from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
+from tidelog.cli.text import counted, examples, shown
+
+if TYPE_CHECKING:
+    from tidelog.storage.fsck import Fsck, Problem
 
 DAMAGE: Final = "damage"
 
 
-@click.command("fsck")
+@click.command("fsck", epilog=examples("tidelog fsck data", "tidelog fsck data/orders-0 --deep"))
 @click.argument("folder", type=PATH, required=False, help="A data folder, or the folder of a partition.")
 @click.option("--data-dir", type=PATH, help="A data folder, in place of FOLDER.")
 @click.option(
@@ -40,6 +39,11 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
         raise CommandError("name the folder to check, either as FOLDER or with --data-dir", USAGE)
     path = folder or data_dir
     assert path is not None
+    from tidelog.broker import catalog_check
+    from tidelog.broker.catalog import CATALOG_FILE
+    from tidelog.storage.errors import DataDirLocked
+    from tidelog.storage.fsck import Fsck, NothingToCheck
+
     problems: list[Problem] = []
     if repair:
         _refuse_other_schema(path)
@@ -62,6 +66,10 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
 
 def _refuse_other_schema(folder: Path) -> None:
     """Raise CommandError if another version wrote the data folder: a repair would take its files for damaged ones."""
+    from tidelog.broker import catalog_check
+    from tidelog.broker.catalog import CATALOG_FILE, OtherSchema
+    from tidelog.storage.errors import StorageError
+
     path = folder / CATALOG_FILE
     if not path.exists():  # the folder of a partition
         path = folder.absolute().parent / CATALOG_FILE
@@ -75,6 +83,8 @@ def _refuse_other_schema(folder: Path) -> None:
 
 def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
     """Return a function that tells whether the catalogue has a partition; without a catalogue, it has all."""
+    from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read
+    from tidelog.storage.errors import StorageError
 
     @cache
     def partitions() -> dict[str, int] | None:
@@ -91,7 +101,7 @@ def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
     return is_there
 
 
-def _kind(problem: Problem) -> str:
+def _kind(problem: "Problem") -> str:
     return "note" if problem.is_note else DAMAGE if problem.is_seen else "unreadable"
 
 
@@ -105,7 +115,7 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _line(problem: Problem, repair: bool, as_json: bool) -> str:
+def _line(problem: "Problem", repair: bool, as_json: bool) -> str:
     if as_json:
         fields = {
             "kind": _kind(problem),
@@ -123,7 +133,7 @@ def _line(problem: Problem, repair: bool, as_json: bool) -> str:
     return shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
 
 
-def _verdict(fsck: Fsck, problems: list[Problem], repair: bool, as_json: bool) -> str:
+def _verdict(fsck: "Fsck", problems: "list[Problem]", repair: bool, as_json: bool) -> str:
     tally = fsck.tally
     damaged = [problem for problem in problems if _kind(problem) == DAMAGE]
     repaired = sum(problem.is_repaired for problem in damaged)

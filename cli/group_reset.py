@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from tidelog.cli import completion, offsets
+from tidelog.cli import offsets
 from tidelog.cli.arguments import (
     TIME_HELP,
     Integer,
     bootstrap_option,
     group_argument,
     json_option,
-    utf8,
+    topic_option,
     yes_option,
 )
 from tidelog.cli.connect import (
@@ -33,7 +33,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.groups import groups, in_words, no_group, refuse_members
 from tidelog.cli.output import Column, or_dash, print_rows
-from tidelog.cli.text import confirm, counted, note, shown
+from tidelog.cli.text import confirm, counted, examples, note, shown
 from tidelog.cli.time_options import duration_ms, now_ms, time_ms
 from tidelog.config import times
 from tidelog.config.kinds import LONG_MAX
@@ -86,16 +86,16 @@ class _Partition(NamedTuple):
     end: int
 
 
-@groups.command("reset")
+@groups.command(
+    "reset",
+    epilog=examples(
+        "tidelog groups reset shop --topic orders --to-time '1 hour ago' --dry-run",
+        "tidelog groups reset shop --all-topics --to-offset earliest --yes",
+    ),
+)
 @group_argument
-@click.option(
-    "--topic",
-    "topics",
-    metavar="NAME[:P,P]",
-    multiple=True,
-    callback=utf8,
-    shell_complete=completion.topics,
-    help="A topic, or some of its partitions; may be repeated.",
+@topic_option(
+    "A topic, or some of its partitions; may be repeated.", "topics", metavar="NAME[:P,P]", multiple=True
 )
 @click.option("--all-topics", is_flag=True, help="Every partition that the group has committed an offset of.")
 @click.option("--to-offset", metavar="N", help="earliest, latest, or an offset.")

@@ -24,7 +24,7 @@ from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, duration, or_dash, print_rows, time, to_json
-from tidelog.cli.text import called, confirm, counted, note, shown
+from tidelog.cli.text import called, confirm, counted, examples, note, shown
 from tidelog.cli.time_options import now_ms
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ MEMBERS: Final = (
 )
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, epilog=examples("tidelog groups list", "tidelog groups describe shop"))
 def groups() -> None:
     """List, describe, reset and delete consumer groups."""
 
 
-@groups.command("list")
+@groups.command("list", epilog=examples("tidelog groups list", "tidelog groups list --held"))
 @click.option(
     "--held",
     is_flag=True,
@@ -101,7 +101,9 @@ def list_all(held: bool, as_json: bool, bootstrap: str) -> int:
     return OK
 
 
-@groups.command("describe")
+@groups.command(
+    "describe", epilog=examples("tidelog groups describe shop", "tidelog groups describe shop --json")
+)
 @group_argument
 @json_option
 @bootstrap_option
@@ -200,7 +202,9 @@ def _partitions(
     return rows, unread
 
 
-@groups.command("delete")
+@groups.command(
+    "delete", epilog=examples("tidelog groups delete shop", "tidelog groups delete 'test-*' --yes")
+)
 @click.argument(
     "names",
     metavar="GROUP...",

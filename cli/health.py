@@ -9,13 +9,16 @@ from tidelog.cli.arguments import json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
 from tidelog.cli.output import to_json
-from tidelog.cli.text import counted, shown
+from tidelog.cli.text import counted, examples, shown
 
 # Enough for a broker with a hundred thousand partitions.
 TIMEOUT_S = 30.0
 
 
-@click.command("health")
+@click.command(
+    "health",
+    epilog=examples("tidelog health --http 127.0.0.1:9464", "tidelog health --http 127.0.0.1:9464 --json"),
+)
 @click.option(
     "--http",
     "address",

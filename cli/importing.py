@@ -5,28 +5,32 @@ Warnings about what a broker will do with it go to stderr, and the exit code sta
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.broker.catalog import CatalogError
-from tidelog.broker.clock import Clock
-from tidelog.broker.importing import Imported, import_partition
 from tidelog.cli.arguments import PATH, Integer, parse_options, topic_options_option, utf8
 from tidelog.cli.broker_options import config_file_option, configure, without_file
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
-from tidelog.cli.text import counted, note
+from tidelog.cli.text import counted, examples, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import INT_MAX
-from tidelog.config.options import BrokerConfig
-from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files
-from tidelog.storage.errors import StorageError
-from tidelog.storage.layout import partition_of
+
+if TYPE_CHECKING:
+    from tidelog.broker.importing import Imported
+    from tidelog.config.options import BrokerConfig
+    from tidelog.config.topic_options import TopicConfig
 
 
-@click.command("import")
+@click.command(
+    "import",
+    epilog=examples(
+        "tidelog import /kafka/data/orders-1 --topic orders --data-dir data",
+        "tidelog import copied --topic orders --partition 1 --data-dir data",
+    ),
+)
 @click.argument("folder", type=PATH, help="The folder of a partition, written by Kafka or by Tidelog.")
 @click.option(
     "--topic", metavar="NAME", required=True, callback=utf8, help="The topic; created if it is missing."
@@ -48,6 +52,12 @@ def import_folder(
     Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. A warning says
     what the topic's retention would delete.
     """
+    from tidelog.broker.catalog import CatalogError
+    from tidelog.broker.clock import Clock
+    from tidelog.broker.importing import import_partition
+    from tidelog.storage import files
+    from tidelog.storage.errors import StorageError
+
     number = _number(folder) if partition is None else partition
     try:
         config_file, options = without_file(config_file, options)
@@ -74,6 +84,9 @@ def import_folder(
 
 
 def _number(folder: Path) -> int:
+    from tidelog.storage import files
+    from tidelog.storage.layout import partition_of
+
     named = partition_of(folder.name) or partition_of(files.real(folder).name)
     if named is None:
         raise CommandError(
@@ -82,7 +95,7 @@ def _number(folder: Path) -> int:
     return named[1]
 
 
-def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) -> None:
+def _warn(imported: "Imported", config: "BrokerConfig", folder: Path, topic: str) -> None:
     staged, expired = imported.staged, imported.expired
     if imported.foreign:
         note(f"{folder}: not imported, as these are not files of a log: {', '.join(imported.foreign)}")
@@ -109,7 +122,7 @@ def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) ->
     )
 
 
-def _remedy(config: TopicConfig) -> str:
+def _remedy(config: "TopicConfig") -> str:
     if config.overrides.keys() & {"retention.ms", "retention.bytes"}:
         return (
             "move the partition away first, and import it into a new topic with --config retention.ms=-1: this topic "

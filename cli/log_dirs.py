@@ -5,12 +5,11 @@ from typing import Any, Final
 
 import click
 
-from tidelog.cli import completion
-from tidelog.cli.arguments import bootstrap_option, json_option, utf8
+from tidelog.cli.arguments import bootstrap_option, json_option, topic_option
 from tidelog.cli.connect import connected, partitions_of
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, known, print_rows, to_json
-from tidelog.cli.text import counted, shown
+from tidelog.cli.text import counted, examples, shown
 
 SIZES: Final = (
     Column("broker", "broker", is_number=True),
@@ -20,16 +19,10 @@ SIZES: Final = (
 )
 
 
-@click.command("log-dirs")
-@click.option(
-    "--topic",
-    "topics",
-    metavar="NAME",
-    multiple=True,
-    callback=utf8,
-    shell_complete=completion.topics,
-    help="Default: all; may be repeated.",
+@click.command(
+    "log-dirs", epilog=examples("tidelog log-dirs", "tidelog log-dirs --topic orders --topic prices --json")
 )
+@topic_option("Default: all; may be repeated.", "topics", multiple=True)
 @json_option
 @bootstrap_option
 def log_dirs(topics: Sequence[str], as_json: bool, bootstrap: str) -> int:

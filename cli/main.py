@@ -7,11 +7,10 @@ Exit codes: 0 done; 1 failed (the broker refused, something is damaged, or the u
 end by Ctrl-C, so they exit with 0.
 """
 
-import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -23,13 +22,14 @@ from tidelog.cli import completion
 from tidelog.cli.arguments import Verbs
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.imports import uncollected
 from tidelog.cli.profiles import profile_option
-from tidelog.cli.text import called, drop_output, note
+from tidelog.cli.text import called, drop_output, examples, note
 
 # Each verb: the module and name of its command, and its line in the list of verbs. The module is imported when the verb
 # runs, so `--help` is fast.
 _VERBS: Final = {
-    "serve": ("serve.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
+    "serve": ("serve_command.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
     "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
     "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
     "backup": ("backup.backup", "Copy the data of a running broker, as of one moment."),
@@ -50,8 +50,8 @@ _VERBS: Final = {
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
     "fork": ("fork.fork", "Make the topic NEW as TOPIC was at a time."),
-    "audit": ("audit.audit", "Compare what a group has read with what was produced."),
-    "explain": ("explain.explain", "Explain what a broker does, from its data folder."),
+    "audit": ("audit_command.audit", "Compare what a group has read with what was produced."),
+    "explain": ("explain_command.explain", "Explain what a broker does, from its data folder."),
     "completion": (
         "completion.completion",
         "Print the script that completes command lines in a shell.",
@@ -59,6 +59,32 @@ _VERBS: Final = {
     "version": ("version.version", "Print the version."),
     "test-control": ("control.test_control", "Move the clock of a broker, and make requests fail."),
 }
+
+
+class _Formatter(click.HelpFormatter):
+    """Writes help that breaks no line within the name of an option."""
+
+    # As wide as a hyphen, and no place for a line break.
+    _HYPHEN: Final = "\u2011"
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(self._kept(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of names and descriptions."""
+        super().write_dl([(name, self._kept(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the help."""
+        return super().getvalue().replace(self._HYPHEN, "-")
+
+    def _kept(self, text: str) -> str:
+        return re.sub(r"--\w[\w-]*", lambda name: name[0].replace("-", self._HYPHEN), text)
+
+
+# Of each verb, and of the jobs of the pipeline.
+click.Context.formatter_class = _Formatter
 
 
 class _Tidelog(Verbs):
@@ -127,11 +153,8 @@ class _Tidelog(Verbs):
 
 def _load(listed: click.Command) -> click.Command:
     module, _, name = _VERBS[str(listed.name)][0].partition(".")
-    found = getattr(import_module(f"tidelog.cli.{module}"), name)
-    if not gc.isenabled():  # `entry` has disabled it
-        # What was imported stays, so the collector need not look at it.
-        gc.freeze()
-        gc.enable()
+    with uncollected():
+        found = getattr(import_module(f"tidelog.cli.{module}"), name)
     assert isinstance(found, click.Command)
     return found
 
@@ -159,7 +182,12 @@ app = _Tidelog(
     "tidelog",
     commands=[click.Command(verb, help=listed) for verb, (_, listed) in _VERBS.items()],
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
+    epilog=examples(
+        "tidelog serve --data-dir data",
+        "echo hello | tidelog produce greetings",
+        "tidelog tail greetings --follow",
+    )
+    + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     params=[
         profile_option,

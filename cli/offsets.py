@@ -9,6 +9,7 @@ from tidelog.cli.arguments import TIME_HELP, bootstrap_option, json_option, topi
 from tidelog.cli.connect import connected, find_offsets, note_unread, partitions_of
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, known, or_dash, print_rows, time
+from tidelog.cli.text import examples
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 
@@ -34,7 +35,9 @@ AT: Final = (
 )
 
 
-@click.command("offsets")
+@click.command(
+    "offsets", epilog=examples("tidelog offsets orders", "tidelog offsets orders --at 'yesterday 09:00'")
+)
 @topic_argument
 @click.option("--at", metavar="TIME", help=f"{TIME_HELP}.")
 @json_option

@@ -104,15 +104,33 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Yield a function to report progress, which is shown on stderr if that is a terminal and stdout is not."""
-    if is_terminal(sys.stdout) or not is_terminal(sys.stderr):
+def progress(
+    what: str, total: int | None = None, *, beside_output: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Yield a function to report progress, which is shown on stderr if that is a terminal.
+
+    Without a total, it shows the rate. With `beside_output`, the verb prints meanwhile: then nothing is shown if stdout
+    is a terminal too.
+    """
+    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+    if total is None:
+        columns += [TextColumn("{task.completed:,}"), TaskProgressColumn(show_speed=True)]
+    else:
+        columns += [BarColumn(), TaskProgressColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda more: bar.advance(task, more)
 

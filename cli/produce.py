@@ -6,8 +6,10 @@ are read. It gives up if nothing is acknowledged for STALLED_S.
 
 import os
 import select
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO, TYPE_CHECKING, Final
 
 import click
@@ -18,7 +20,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from tidelog.cli.lines import Header, Outgoing, Reader, Values, json_reader, text_reader
 from tidelog.cli.output import progress, to_json
-from tidelog.cli.text import counted, note
+from tidelog.cli.text import counted, examples, note
 from tidelog.cli.time_options import clock, now_ms, time_ms
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ GOODBYE_S: Final = 1
 ANSWER_S: Final = 5
 # While there are no lines to read, answers are handled at this interval.
 LOOK_S: Final = 0.1
+# With --rate, how much lost time is made up for.
+CATCH_UP_S: Final = 1.0
 READ_BYTES: Final = 1 << 16
 # Enough for the largest record that the producer sends, in base64.
 LINE_BYTES_MAX: Final = 150 << 20
@@ -47,6 +51,12 @@ def _unescaped(context: click.Context, parameter: click.Parameter, value: str | 
     return None if value is None else value.replace("\\t", "\t")
 
 
+def _rate(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
+        raise click.BadParameter(f"{value:g} is not a number of records above 0")
+    return value
+
+
 def _headers(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[Header, ...]:
     utf8(context, parameter, values)
     pairs = [value.partition("=") for value in values]
@@ -56,7 +66,15 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
     return tuple((name, text.encode()) for name, _, text in pairs)
 
 
-@click.command("produce")
+@click.command(
+    "produce",
+    epilog=examples(
+        "tidelog produce orders < orders.txt",
+        "echo 'a:1' | tidelog produce orders --key-separator :",
+        "tidelog tail orders --json | tidelog produce copy --json",
+        "tidelog produce orders --rate 0.5 < orders.txt",
+    ),
+)
 @topic_argument
 @click.argument(
     "files",
@@ -67,11 +85,11 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
 )
 @click.option(
     "--key-separator",
-    metavar="TEXT",
+    metavar="CHARS",
     callback=_unescaped,
     help="The text between key and value (\\t is a tab); without it, lines have no keys.",
 )
-@click.option("--key", metavar="TEXT", callback=utf8, help="The key of all records.")
+@click.option("--key", metavar="KEY", callback=utf8, help="The key of all records.")
 @click.option("--null-value", is_flag=True, help="An empty value is null: a tombstone in a compacted topic.")
 @click.option(
     "--header",
@@ -96,6 +114,13 @@ def _headers(context: click.Context, parameter: click.Parameter, values: Sequenc
     help="The codec of the batches.",
 )
 @click.option(
+    "--rate",
+    metavar="N",
+    type=float,
+    callback=_rate,
+    help="Send at most N records a second, such as 500 or 0.5. Default: no limit.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -112,6 +137,7 @@ def produce(
     partition: int | None,
     timestamp: str | None,
     compression: str,
+    rate: float | None,
     as_json: bool,
     bootstrap: str,
 ) -> int:
@@ -143,7 +169,8 @@ def produce(
 
         producer = Producer(cluster, STALLED_S, count, creates_topics=True, codec=CODECS.index(compression))
         given = Lines(files or [STDIN], lambda: producer.poll(0))
-        error = send_lines(producer, topic, given, read, given.place)
+        blocks = given if rate is None else paced(given, rate, partial(_idle, producer))
+        error = send_lines(producer, topic, blocks, read, given.place)
     if as_json:
         print(to_json({"topic": topic, "acknowledged": acknowledged, "error": error and str(error)}))
     else:
@@ -215,6 +242,31 @@ def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[list[bytes]]:
             break
     if begun:
         yield [b"".join(begun)]
+
+
+def paced(
+    blocks: Iterable[Sequence[bytes]], rate: float, wait: Callable[[float], None]
+) -> Iterator[Sequence[bytes]]:
+    """Yield lines at a rate per second, some at a time. `wait` waits for a time.
+
+    If the lines or the broker are slow, at most CATCH_UP_S of that is made up for.
+    """
+    most = max(1, int(rate * LOOK_S))
+    due = time.monotonic()
+    for block in blocks:
+        for at in range(0, len(block), most):
+            while (left_s := due - time.monotonic()) > 0:
+                wait(min(left_s, LOOK_S))
+            piece = block[at : at + most]
+            due = max(due, time.monotonic() - CATCH_UP_S) + len(piece) / rate
+            yield piece
+
+
+def _idle(producer: "Producer", length_s: float) -> None:
+    """Send waiting records and handle answers for a time."""
+    until = time.monotonic() + length_s
+    producer.poll(length_s)
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
 def send_lines(

@@ -9,11 +9,15 @@ from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import progress, to_json
-from tidelog.cli.text import counted, note, shown
+from tidelog.cli.text import counted, examples, note, shown
 
 
 @click.command(
-    "restore", epilog="Example: tidelog restore --from /mnt/backups/monday --data-dir /var/lib/tidelog"
+    "restore",
+    epilog=examples(
+        "tidelog restore --from /mnt/backups/monday --data-dir data",
+        "tidelog restore --from /mnt/backups/monday --data-dir data --json",
+    ),
 )
 @click.option("--from", "source", type=PATH, required=True, help="The folder of a backup.")
 @click.option("--data-dir", type=PATH, required=True, help="A folder that is empty or missing.")

@@ -1,4 +1,4 @@
-"""`tidelog serve`: start a broker by the command line, set up its log, and print its greeting."""
+"""The work of `tidelog serve`: start a broker by the command line, set up its log, and print its greeting."""
 
 import errno
 import json
@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
 import uvloop
 
 import tidelog
@@ -22,14 +21,13 @@ from tidelog.broker.catalog import CatalogError
 from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
 from tidelog.broker.net.service_manager import notify_ready
-from tidelog.cli.arguments import PATH, TIME_HELP, Integer
-from tidelog.cli.broker_options import config_file_option, configure, overrides_option
+from tidelog.cli.broker_options import configure
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, counted, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.kinds import host_and_port
-from tidelog.config.options import BROKER_OPTIONS, LOG_LEVELS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.table import Source
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
@@ -45,26 +43,7 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 _log = logging.getLogger(__name__)
 
 
-@click.command("serve")
-@click.option("--data-dir", type=PATH, help="The data folder; created if it is missing.")
-@click.option("--port", type=Integer(0, 65535), help="Port of the first listener; 0 takes a free one.")
-@config_file_option
-@overrides_option
-@click.option("--ready-file", type=PATH, help="Write host:port to this file once the broker answers.")
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="The least level to log (log.level).")
-@click.option("--test-control", is_flag=True, help="Let a test move the clock and set faults: DATA/.control.")
-@click.option(
-    "--test-clock", metavar="TIME", help=f"Hold the clock at this time from the start: {TIME_HELP}."
-)
-@click.option(
-    "--check", is_flag=True, help="Say whether the broker would start, and with what. Changes nothing."
-)
-@click.option(
-    "--stop-at-eof",
-    is_flag=True,
-    help="Stop when standard input ends, as it does when the parent process ends.",
-)
-def serve(
+def run(
     data_dir: Path | None,
     port: int | None,
     config_file: Path | None,
@@ -76,7 +55,7 @@ def serve(
     check: bool,
     stop_at_eof: bool,
 ) -> int:
-    """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
+    """Run a broker by the options of the command line until a signal ends it; return the exit code."""
     _end_by_signals()
     _raise_file_limit()
     if log_level is not None:

@@ -26,6 +26,7 @@ from tidelog.cli import completion, formats
 from tidelog.cli.arguments import (
     TIME_HELP,
     Integer,
+    Spelled,
     bootstrap_option,
     is_match,
     is_pattern,
@@ -41,9 +42,9 @@ from tidelog.cli.connect import (
     unread_words,
 )
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
+from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
-from tidelog.cli.text import called, counted, note, shortened, shown
+from tidelog.cli.text import called, counted, examples, note, shortened, shown
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
 from tidelog.config.kinds import INT_MAX
@@ -58,9 +59,18 @@ WAIT_MS: Final = 250
 # A partition that is ahead of the others by this many records waits for them.
 QUEUE_MAX_RECORDS: Final = 10_000
 STALLED_S: Final = 30
+# How often `--follow` looks for new partitions.
+LOOK_S: Final = 5.0
 
 
-@click.command("tail")
+@click.command(
+    "tail",
+    epilog=examples(
+        "tidelog tail orders --follow",
+        "tidelog tail orders -n 10 --json",
+        "tidelog tail 'orders-*' --since 1h --grep error",
+    ),
+)
 @click.argument(
     "topics",
     nargs=-1,
@@ -94,8 +104,8 @@ STALLED_S: Final = 30
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--last", "-n", type=Integer(1, INT_MAX), metavar="N", help="Print only the last N records.")
-@click.option("--first", "--limit", type=Integer(1), metavar="N", help="Stop after N records.")
-@click.option("--key", metavar="TEXT", callback=utf8, help="Print only records with this key.")
+@click.option("--first", cls=Spelled, old=("--limit",), type=Integer(1), help="Stop after N records.")
+@click.option("--key", metavar="KEY", callback=utf8, help="Print only records with this key.")
 @click.option("--grep", metavar="REGEX", help="Print only records with a key, value or header that matches.")
 @click.option("--count", is_flag=True, help="Print only the number of records.")
 @bootstrap_option
@@ -142,6 +152,7 @@ def tail(
     if since_ms is not None and since_ms > at_ms:
         note(f"--since {since} is in the future, {times.show(since_ms)}: earlier records are not printed")
     readers: list[Reader] = []
+    is_whole = False
     output = _Output(write, matches, first, count)
     with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
         chosen = _chosen(cluster, topics, partitions or [each for each in places if isinstance(each, int)])
@@ -149,19 +160,23 @@ def tail(
         if since_ms is not None or until_ms is not None:
             by_append = _is_by_append(cluster, chosen, since_ms or until_ms or 0)
         span = Span(since_ms, until_ms, by_append, places, follow)
-        with progress(f"tail {' '.join(topics)}") as advance:
+        with progress(f"tail {' '.join(topics)}", beside_output=True) as advance:
             ends = None
             if last is not None:
                 readers.append(_print_last(cluster, chosen, span, last, output, advance))
                 ends = readers[0].ends
             if last is None or follow:
-                readers.append(Reader(cluster, list(ends or chosen), span, starts=ends))
+                listed = None if partitions or places else lambda: _chosen(cluster, topics, ())
+                readers.append(Reader(cluster, list(ends or chosen), span, starts=ends, listed=listed))
                 # After the ends are known: records that are appended from here on are printed.
                 if follow and (until_ms is None or until_ms > at_ms):
                     note(
                         f"following {shown(' '.join(topics))} {_from_where(since_ms, last, places)}; Ctrl-C ends it"
                     )
                 _print(readers[-1], span, output, advance)
+        is_whole = True
+    if count and not is_whole:
+        raise CommandError(f"stopped by Ctrl-C, after {counted(output.count, 'record')}", INTERRUPTED)
     output.end()
     return FAILED if any(reader.damaged for reader in readers) else OK
 
@@ -188,7 +203,11 @@ def _places(texts: Sequence[str], partitions: Sequence[int]) -> "dict[Partition 
             )
         if number is not None and partitions:
             raise CommandError(f"--offset {text} and --partition cannot be combined", USAGE)
-        places[None if number is None else int(number)] = offset
+        key = None if number is None else int(number)
+        if key in places:
+            of = "each partition" if key is None else f"partition {key}"
+            raise CommandError(f"--offset {text}: {of} has --offset {places[key]} already", USAGE)
+        places[key] = offset
     if None in places and len(places) > 1:
         raise CommandError("--offset P:N cannot be combined with an --offset for all partitions", USAGE)
     return places
@@ -397,16 +416,20 @@ class Reader:
         now: Callable[[], int] = now_ms,
         starts: "Mapping[Partition, int] | None" = None,
         noted: "set[Partition] | None" = None,
+        listed: "Callable[[], Sequence[Partition]] | None" = None,
     ) -> None:
         """Find where the span starts and ends in each partition; with `starts`, where it ends.
 
-        Partitions in `noted` were named on standard error before as not read to their end.
+        Partitions in `noted` were named on standard error before as not read to their end. `listed` returns the
+        partitions that exist: while it follows, new ones are read from their start.
         """
         self.damaged: list[Partition] = []
         self._cluster = cluster
         self._span = span
         self._follow = span.follow
         self._now_ms = now
+        self._listed = listed
+        self._looks_at = time.monotonic() + LOOK_S
         self._refused: set[Partition] = set()
         self._noted: set[Partition] = set()
         self._noted_damaged = set() if noted is None else noted
@@ -472,6 +495,9 @@ class Reader:
             behind = [part for part in self._partitions if part.is_behind]
             if not behind and (not self._follow or len(self.damaged) >= len(self._partitions)):
                 return
+            if self._follow and self._listed is not None and time.monotonic() >= self._looks_at:
+                self._add(self._listed)
+                self._looks_at = time.monotonic() + LOOK_S
             is_news = self._poll()
             until_ms = self._span.until_ms
             # After the poll, whose records may have been appended since.
@@ -484,6 +510,20 @@ class Reader:
             elif behind and time.monotonic() - last_news > STALLED_S:
                 why = f": {unread_words(self._refused)}" if self._refused else ""
                 raise CommandError(f"the broker has sent nothing for {STALLED_S} s{why}", UNREACHABLE)
+
+    def _add(self, listed: "Callable[[], Sequence[Partition]]") -> None:
+        """Follow the partitions that were added, from their start."""
+        from tidelog.client.errors import ClientError
+        from tidelog.client.offsets import EARLIEST
+
+        known = {part.key for part in self._partitions}.union(self.damaged)
+        # A topic may be gone, or the broker: `_poll` tells.
+        with suppress(CommandError, ClientError):
+            new = [key for key in listed() if key not in known]
+            found = find_offsets(self._cluster, dict.fromkeys(new, EARLIEST))[0] if new else {}
+            for key, start in found.items():
+                note(f"following {key} too, which is new")
+                self._partitions.append(_Partition(key, start.offset, start.offset))
 
     def _end_here(self) -> None:
         """Stop following: read to the current end, or up to `until` by append time."""

@@ -40,6 +40,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def examples(*lines: str) -> str:
+    """Return the epilog of a verb: examples of its use, each a command line that works as it is."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 def called() -> str:
     """Return the command as the user can type it: its name if the shell finds it, else its path."""
     import shlex

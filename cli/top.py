@@ -13,6 +13,7 @@ from tidelog.cli.arguments import Integer, bootstrap_option, json_option
 from tidelog.cli.connect import connected
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, is_terminal, or_dash, print_rows, size, table, to_json
+from tidelog.cli.text import examples
 from tidelog.cli.time_options import now_ms
 from tidelog.cli.topic_contents import bounds, led, sizes
 
@@ -38,7 +39,7 @@ class Sample(NamedTuple):
     groups: "dict[str, dict[Partition, int]]"
 
 
-@click.command("top")
+@click.command("top", epilog=examples("tidelog top", "tidelog top --interval 10 --count 6 --json"))
 @click.option("--interval", type=Integer(1, DAY_S), default=2, help="Seconds between two looks.")
 @click.option("--count", type=Integer(1), help="End after this many looks.")
 @json_option

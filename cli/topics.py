@@ -23,7 +23,7 @@ from tidelog.cli.connect import choose, connected, describe_topic, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, duration, print_rows, size, to_json
-from tidelog.cli.text import confirm, counted
+from tidelog.cli.text import confirm, counted, examples
 from tidelog.cli.time_options import now_ms
 from tidelog.cli.topic_contents import contents
 from tidelog.config.kinds import INT_MAX
@@ -39,12 +39,20 @@ DESCRIBED = (
 )
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs, epilog=examples("tidelog topics list --long", "tidelog topics create orders --partitions 3")
+)
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
-@topics.command("create")
+@topics.command(
+    "create",
+    epilog=examples(
+        "tidelog topics create orders --partitions 3 --config retention.ms=7d",
+        "tidelog topics create orders-copy --like orders --if-not-exists",
+    ),
+)
 @topic_argument
 @click.option("--partitions", type=Integer(1, INT_MAX), help="Default: the broker's num.partitions.")
 @topic_options_option
@@ -87,7 +95,7 @@ def create(
     return OK
 
 
-@topics.command("list")
+@topics.command("list", epilog=examples("tidelog topics list --long", "tidelog topics list --json"))
 @click.option("--long", "-l", "is_long", is_flag=True, help="Show records, size and last write too.")
 @json_option
 @bootstrap_option
@@ -138,7 +146,9 @@ def _id(topic: Any) -> str:
     return str(UUID(bytes=bytes(topic.topic_id)))
 
 
-@topics.command("describe")
+@topics.command(
+    "describe", epilog=examples("tidelog topics describe orders", "tidelog topics describe orders --json")
+)
 @topic_argument
 @json_option
 @bootstrap_option
@@ -174,7 +184,13 @@ def describe(topic: str, as_json: bool, bootstrap: str) -> int:
     return FAILED if unread else OK
 
 
-@topics.command("alter")
+@topics.command(
+    "alter",
+    epilog=examples(
+        "tidelog topics alter orders --config retention.ms=2h",
+        "tidelog topics alter orders --partitions 6 --delete-config retention.ms",
+    ),
+)
 @topic_argument
 @click.option(
     "--partitions", type=Integer(1, INT_MAX), help="The new number of partitions; it can only grow."
@@ -215,7 +231,9 @@ def alter(
     return OK
 
 
-@topics.command("delete")
+@topics.command(
+    "delete", epilog=examples("tidelog topics delete orders", "tidelog topics delete orders --yes")
+)
 @topic_argument
 @yes_option
 @bootstrap_option

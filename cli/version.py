@@ -7,9 +7,10 @@ import click
 import tidelog
 from tidelog import native
 from tidelog.cli.exit_codes import OK
+from tidelog.cli.text import examples
 
 
-@click.command("version")
+@click.command("version", epilog=examples("tidelog version", "tidelog version --verbose"))
 @click.option(
     "--verbose",
     is_flag=True,

@@ -26,6 +26,7 @@ _UNITS_MS: Final = {
     86_400_000: ("d", "day", "days"),
     604_800_000: ("w", "week", "weeks"),
 }
+_SHORT: Final = tuple(names[0] for names in _UNITS_MS.values())
 _UNIT_MS: Final = {name: unit_ms for unit_ms, names in _UNITS_MS.items() for name in names}
 _LARGE_UNITS: Final = (
     (86_400_000, "d", 3_600_000, "h"),
@@ -37,6 +38,7 @@ _LARGE_UNITS: Final = (
 _LONGEST: Final = 200
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
+_LETTERS = re.compile(r"\d\s*([A-Za-z]+)")
 _SPANS = re.compile(rf"(?:{_SPAN.pattern})+")
 _NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
 _CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
@@ -124,7 +126,10 @@ def _no_time(text: str) -> TimeError:
 
 def _span_ms(text: str, words: str) -> int:
     """Return the duration of '2 hours', '1h30m' or '90 min'."""
-    total_ms = 0.0
+    for written in _LETTERS.finditer(text):
+        if written[1].lower() in _SHORT and not written[1].islower():
+            raise TimeError(f"'{text}': write {written[1].lower()} for {written[1]}: units are in lower case")
+    total_ms, seen = 0.0, set()
     at = 0
     words = words.strip()
     while at < len(words):
@@ -134,6 +139,9 @@ def _span_ms(text: str, words: str) -> int:
                 f"'{text}' is not a time; write a number of seconds, minutes, hours, days or weeks before 'ago' or "
                 "after '-': '2 hours ago', -1h30m"
             )
+        if _UNIT_MS[part[2]] in seen:
+            raise TimeError(f"'{text}' has {part[2]} twice; write each unit once, such as 1h30m")
+        seen.add(_UNIT_MS[part[2]])
         total_ms += float(part[1]) * _UNIT_MS[part[2]]
         at = part.end()
     if not words:

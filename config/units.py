@@ -34,11 +34,14 @@ def plain(name: str, text: str) -> str:
     if kind is None or not parts or "".join(part[0] for part in parts) != text:
         return text
     units, unit, accepted, what = kind
-    total = 0
+    total, seen = 0, set()
     for part in parts:
         factor = units.get(part[3].lower() if units is _SIZE_UNITS else part[3])
         if factor is None:
             raise ValueError(f"{part[3]} is not a unit; {accepted}")
+        if factor in seen:
+            raise ValueError(f"{part[3]} occurs twice; write each unit once, such as 1h30m")
+        seen.add(factor)
         digits, scale = part[1] + (part[2] or ""), 10 ** len(part[2] or "")
         value, rest = divmod(int(digits) * factor, scale)
         if rest:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from tidelog.pipeline.errors import PipelineError
@@ -25,6 +24,8 @@ def demand_spark() -> None:
 
 def _spark_version() -> str | None:
     """Return the version of PySpark. Importing it is slow, so its metadata is tried first."""
+    from importlib import metadata
+
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:

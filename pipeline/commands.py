@@ -26,14 +26,29 @@ from tidelog.pipeline.jobs.parts.flags import (
     window_option,
 )
 
+
+def _examples(job: str, *uses: str) -> str:
+    """Return the epilog of a job: command lines, by what follows the name of the job."""
+    return "\n".join(["\b", "Examples:", *(f"  tidelog pipeline {job} \\\n    {words}" for words in uses)])
+
+
 app = click.Group(
     help="Jobs over the log: from the files of a broker's data folder, or from a broker.",
-    epilog="Exit codes: 0 done, 1 failed or incomplete, 2 wrong usage, 130 Ctrl-C.",
+    epilog=_examples("backfill", "--source segments:data --topic orders --out table")
+    + "\n  tidelog pipeline lag --source segments:data --topic orders\n\n"
+    "Exit codes: 0 done, 1 failed or incomplete, 2 wrong usage, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.command("backfill")
+@app.command(
+    "backfill",
+    epilog=_examples(
+        "backfill",
+        "--source segments:data --topic orders --out table",
+        "--source segments:data --topic orders --from -1h --out table",
+    ),
+)
 @table_options
 @job
 def backfill(flags: JobFlags, table: Table) -> int:
@@ -47,12 +62,20 @@ def backfill(flags: JobFlags, table: Table) -> int:
     return backfill.run(flags, table.out, table_out.form(table, flags.clock))
 
 
-@app.command("ingest")
+@app.command(
+    "ingest",
+    epilog=_examples(
+        "ingest",
+        "--source broker:[::1] --topic orders --out table",
+        "--source segments:data --topic orders --out table --available-now",
+    ),
+)
 @table_options
 @available_now_option
 @commit_to_option
 @click.option(
     "--max-records",
+    metavar="N",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
@@ -71,7 +94,14 @@ def ingest(flags: JobFlags, table: Table, available_now: bool, group: str, max_r
     return ingest.run(flags, table.out, form, available_now, group, max_records)
 
 
-@app.command("audit")
+@app.command(
+    "audit",
+    epilog=_examples(
+        "audit",
+        "--source segments:data --topic orders --window 1h",
+        "--source segments:data --topic orders --against broker:127.0.0.1:9092",
+    ),
+)
 @window_option
 @click.option(
     "--against",
@@ -98,7 +128,14 @@ def audit(flags: JobFlags, window: str, against: Sequence[str], is_sized: bool, 
     return audit.run(flags, window, against, is_sized, html)
 
 
-@app.command("audit-keys")
+@app.command(
+    "audit-keys",
+    epilog=_examples(
+        "audit-keys",
+        "--source segments:data --topic orders --group shop",
+        "--source segments:data --topic orders --group shop --json",
+    ),
+)
 @group_option
 @click.option(
     "--committed",
@@ -117,12 +154,20 @@ def audit_keys(flags: JobFlags, group: str, committed: str) -> int:
     return audit_keys.run(flags, group, committed)
 
 
-@app.command("upsert")
+@app.command(
+    "upsert",
+    epilog=_examples(
+        "upsert",
+        "--source broker:[::1] --topic orders --out table",
+        "--source segments:data --topic orders --out table --available-now",
+    ),
+)
 @out_option
 @available_now_option
 @commit_to_option
 @click.option(
     "--max-records",
+    metavar="N",
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
@@ -143,7 +188,14 @@ def upsert(
     return upsert.run(flags, out, available_now, group, max_records)
 
 
-@app.command("compact")
+@app.command(
+    "compact",
+    epilog=_examples(
+        "compact",
+        "--source segments:data --topic orders",
+        "--source segments:data --topic orders --roll --threads 1",
+    ),
+)
 @click.option(
     "--delete-retention",
     metavar="LENGTH",
@@ -161,6 +213,7 @@ def upsert(
 )
 @click.option(
     "--threads",
+    metavar="N",
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
@@ -178,7 +231,14 @@ def compact(flags: JobFlags, delete_retention: str, memory: int, threads: int, r
     return compact.run(flags, delete_retention, memory << 20, threads, roll)
 
 
-@app.command("latency")
+@app.command(
+    "latency",
+    epilog=_examples(
+        "latency",
+        "--source segments:data --topic orders --window 10s",
+        "--source segments:data --topic orders --from -1h --html latency.html",
+    ),
+)
 @window_option
 @html_option
 @job
@@ -192,7 +252,14 @@ def latency(flags: JobFlags, window: str, html: str) -> int:
     return latency.run(flags, window, html)
 
 
-@app.command("lag")
+@app.command(
+    "lag",
+    epilog=_examples(
+        "lag",
+        "--source segments:data --topic orders --group shop",
+        "--source segments:data --topic orders --group shop --json",
+    ),
+)
 @group_option
 @html_option
 @job
@@ -206,7 +273,14 @@ def lag(flags: JobFlags, group: str, html: str) -> int:
     return lag.run(flags, group, html)
 
 
-@app.command("archive")
+@app.command(
+    "archive",
+    epilog=_examples(
+        "archive",
+        "--source segments:data --topic orders --out archive",
+        "--source segments:data --topic orders --out archive --verify",
+    ),
+)
 @out_option
 @click.option(
     "--verify", is_flag=True, help="Read the archive --out, and list files that are not as they were written."
@@ -222,13 +296,21 @@ def archive(flags: JobFlags, out: str, verify: bool) -> int:
     return archive.run(flags, out, verify)
 
 
-@app.command("replay")
+@app.command(
+    "replay",
+    epilog=_examples(
+        "replay",
+        "--source segments:data --topic orders --target-topic copy",
+        "--source segments:data --topic orders --target broker:[::1] --rate 500",
+    ),
+)
 @click.option(
     "--target", metavar="BROKER", default="", help="broker:HOST:PORT. Default: the broker of --source."
 )
 @click.option("--target-topic", metavar="NAME", default="", help="The topic to write to.")
 @click.option(
     "--rate",
+    metavar="N",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
@@ -251,7 +333,14 @@ def replay(
     return replay.run(flags, target, target_topic, rate, resume, keep_partition)
 
 
-@app.command("failover")
+@app.command(
+    "failover",
+    epilog=_examples(
+        "failover",
+        "--source broker:[::1] --topic orders --group shop --target segments:b",
+        "--source segments:a --topic orders --group shop --target segments:b --apply",
+    ),
+)
 @group_option
 @click.option(
     "--target", metavar="SOURCE", default="", help="Cluster B: broker:HOST:PORT or segments:FOLDER."
@@ -269,7 +358,14 @@ def failover(flags: JobFlags, group: str, target: str, max_latency: str, apply: 
     return failover.run(flags, group, target, max_latency, apply)
 
 
-@app.command("deadletter")
+@app.command(
+    "deadletter",
+    epilog=_examples(
+        "deadletter",
+        "--folder quarantine",
+        "--folder quarantine --source segments:data --topic orders --redrive",
+    ),
+)
 @click.option("--folder", metavar="FOLDER", default="", help="The folder of bad=quarantine:FOLDER.")
 @click.option(
     "--inspect",
@@ -289,7 +385,9 @@ def deadletter(flags: JobFlags, folder: str, inspect: str, redrive: bool) -> int
     return deadletter.run(flags, folder, inspect, redrive)
 
 
-@app.command("fsck")
+@app.command(
+    "fsck", epilog=_examples("fsck", "--source segments:data", "--source segments:data --topic orders --deep")
+)
 @click.option("--deep", is_flag=True, help="Decode every record too.")
 @job
 def fsck(flags: JobFlags, deep: bool) -> int:

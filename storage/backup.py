@@ -4,7 +4,7 @@
     DIR/manifest.json    what is in it; a folder without one is no backup
 
 Owns this format, and copies that are verified: a checksum is computed from the bytes that are copied, and compared with
-what the disk has of the copy. DIR has no `meta.properties`, so no broker starts on it by mistake.
+what the disk has of the copy. No broker starts on DIR, which has no `meta.properties`, or on DIR/files (`layout`).
 """
 
 import hashlib

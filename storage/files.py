@@ -561,7 +561,10 @@ def device_of(path: Path) -> int:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise OSError if files cannot be made in a folder, or if the folder is missing and cannot be made."""
+    """Raise OSError if files cannot be made in a folder, or if the folder is missing and cannot be made.
+
+    Of a missing folder, makes the first part that is missing under another name, and removes it.
+    """
     if os.path.lexists(folder):
         mode = os.stat(folder).st_mode
         if not stat_module.S_ISDIR(mode):
@@ -570,6 +573,13 @@ def check_writable(folder: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
     else:
         check_writable(folder.parent)
+        if os.path.lexists(folder.parent):
+            tried = folder.parent / f".tidelog-check-{os.getpid()}"
+            try:
+                os.mkdir(tried)
+            except OSError as error:  # as in /proc, which grants all rights
+                raise OSError(error.errno, os.strerror(error.errno), str(folder)) from None
+            os.rmdir(tried)
 
 
 def make_folder(path: Path) -> None:

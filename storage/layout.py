@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.kinds import LONG_MAX
 from tidelog.protocol.topic_names import CLUSTER_METADATA
-from tidelog.storage import files
+from tidelog.storage import backup, files
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir
 
 # In the data folder.
@@ -153,6 +153,13 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
     # List before reading the ids: another broker that starts now writes its ids before other files.
     names = [name for name, _ in files.list_folder(folder)]
     data = files.load(path)
+    if data is not None and folder.name == backup.FILES:
+        made_of = files.real(folder).parent
+        if files.status(made_of / backup.MANIFEST) is not None:
+            raise ForeignDataDir(
+                f"{folder}: belongs to the backup {made_of}, which must not change; make a data folder of it: "
+                f"tidelog restore --from {made_of} --data-dir DIR"
+            )
     if data is None:
         foreign = [name for name in names if name not in _HARMLESS]
         if foreign:

@@ -21,6 +21,8 @@ def test_a_command_finds_the_socket_in_the_folder_that_the_broker_names(tmp_path
             assert folder.path == tmp_path / "data"
             with pytest.raises(CommandError, match="there is no command 'pong'; did you mean 'ping'"):
                 folder.ask("pong")
+            with pytest.raises(CommandError, match=r'a command is an object such as {"do": "ping", '):
+                folder.ask(1)  # type: ignore[arg-type]
             for process in ("", "..", "a/b", "\0", "\ud800"):  # the name of a folder
                 with pytest.raises(CommandError, match="there is no process"):
                     folder.ask("backup", process=process)

@@ -81,7 +81,7 @@ def test_topics_are_altered(shared_broker: Running, topic: str) -> None:
     said = ok(
         tidelog(shared_broker, "topics", "alter", topic, "--partitions", 3, "--config", "retention.ms=5000s")
     )
-    assert said == f"topic {topic} changed: 3 partitions, retention.ms=5000000\n"
+    assert said == f"topic {topic} changed: 3 partitions, retention.ms=5000000 (5000s)\n"
     readable = "retention.ms=5000000 (5000s)"
     assert f"options {readable}\n" in ok(tidelog(shared_broker, "topics", "describe", topic))
     assert "5000000 (5000s)" in ok(tidelog(shared_broker, "configs", "describe", "--topic", topic))

@@ -187,7 +187,9 @@ def test_a_backup_needs_an_empty_folder_outside_of_the_data(
     made: tuple[Broker, Path], tmp_path: Path
 ) -> None:
     broker, backup = made
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
     for folder, why in (
+        (tmp_path / "link", f"is a link to {tmp_path / 'gone'}, which does not exist"),
         (backup, "is not empty"),
         (broker.data_dir / "x", "is in the data folder"),
         (Path("/proc/x"), "cannot be used"),

@@ -26,6 +26,7 @@ from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.java import jars, needs_java
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.broker.clock import Clock
+from tidelog.cli import ping
 from tidelog.cli.main import app
 from tidelog.config.times import show
 
@@ -130,6 +131,15 @@ def test_ping(new_broker: Callable[..., Broker]) -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
 
 
+def test_ping_ends_in_time_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ping, "ANSWER_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        done = CliRunner().invoke(app, ["ping", "--bootstrap", address])
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"tidelog: the broker at {address} does not answer")
+
+
 def test_ping_of_what_is_no_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -161,7 +171,7 @@ def test_lines_in_and_lines_out(shared_broker: Running, topic: str) -> None:
     done = tidelog(shared_broker, "produce", topic, "--key-separator", ":", text=lines)
     assert ok(done) == "4 records acknowledged\n"
     assert ok(tidelog(shared_broker, "tail", topic, "--format", "{key}:{value}")) == lines
-    texts = ok(tidelog(shared_broker, "tail", topic, "--limit", "1")).rstrip("\n").split("\t")
+    texts = ok(tidelog(shared_broker, "tail", topic, "--first", "1")).rstrip("\n").split("\t")
     assert texts[1:] == ["0:0", "harbour", "3.2 m"]
     assert [row["key"] for row in rows(tidelog(shared_broker, "tail", topic, "--format", "json"))] == [
         "harbour",

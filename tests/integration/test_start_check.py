@@ -1,5 +1,6 @@
 """`tidelog serve --check` says what a start would do, and changes nothing."""
 
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -78,6 +79,20 @@ def test_a_folder_in_use_of_another_node_or_of_other_files_fails_as_a_start_woul
     assert (code, "belongs to node 1" in err) == (FAILED, True)
     assert check(Path(__file__).parent)[0] == FAILED
     assert "Not a directory" in check(Path(__file__) / "below")[2]
+    for folder in ("/proc/x", "/proc/x/y"):  # it grants all rights
+        code, _, err = check(Path(folder))
+        assert (code, f"{folder}: cannot be used as a data folder" in err) == (FAILED, True)
+
+
+def test_the_files_of_a_backup_are_no_data_folder(data: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    shutil.copytree(data, backup / "files")
+    assert check(backup / "files")[0] == OK
+    (backup / "manifest.json").write_text("{}")
+    (tmp_path / "link").symlink_to(backup / "files")
+    code, _, err = check(backup / "files")
+    assert code == FAILED
+    assert f"tidelog restore --from {backup} --data-dir DIR" in err
 
 
 def test_a_damaged_catalogue_and_a_wrong_option_fail_as_a_start_would(data: Path, tmp_path: Path) -> None:

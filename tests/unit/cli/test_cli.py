@@ -57,7 +57,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish. Try"),
         (
             ["topics", "create", "x", "--partitions", "0"],
-            "'--partitions': 0 is not in the range 1<=x<=2147483647. Try",
+            "'--partitions': 0 is out of range, 1 to 2147483647. Try",
         ),
         (
             ["topics", "create", "x", "--config", "segment.bytes"],
@@ -75,7 +75,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "alter", "x", "--delete-config", " "], "--delete-config: the name is empty"),
         (
             ["delete-records", "x", "-p", "0", "--offset", str(1 << 63)],
-            "'--offset': 9223372036854775808 is not in the range 0<=x<=9223372036854775807. Try",
+            "'--offset': 9223372036854775808 is out of range, 0 to 9223372036854775807. Try",
         ),
         (["configs", "alter", "--config", "a=1"], "name either a --topic or a --broker"),
         (["configs", "describe", "--topic", "x", "--broker", "1"], "name either a --topic or a --broker"),
@@ -125,6 +125,13 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset 5 needs exactly one --partition"),
         (["tail", "x", "--offset", "0:5", "-p", "0"], "--offset 0:5 and --partition cannot be combined"),
         (["tail", "x", "--offset", "0:5", "--offset", "-5"], "cannot be combined with an --offset for all"),
+        (
+            ["tail", "x", "--offset", "0:5", "--offset", "0:7"],
+            "--offset 0:7: partition 0 has --offset 5 already",
+        ),
+        (["tail", "x", "--offset", "-5", "--offset", "-5"], "--offset -5: each partition has --offset -5"),
+        (["tail", "x", "--since", "5M"], "--since: '5M': write m for M: units are in lower case"),
+        (["tail", "x", "--since", "1h1h"], "--since: '1h1h' has h twice; write each unit once"),
         (["tail", "x", "--offset", "last"], "--offset last: write N, P:N or -N, such as 100, 0:100 or -5"),
         (["tail", "x", "--offset", "0:5", "--since", "now"], "--offset and --since cannot be combined"),
         (["tail", "x", "--first", "1", "-n", "1"], "--first and --last cannot be combined"),
@@ -146,13 +153,20 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "h:" + "9" * 5000], "the port is out of range, 1 to 65535"),
         (["topics", "list", "--bootstrap", "a..b:9"], "'a..b' is not a host name: its parts, between dots"),
         (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is not a host name"),
-        (["topics", "create", "x", "--partitions", "2147483648"], "is not in the range 1<=x<=2147483647"),
+        (
+            ["topics", "create", "x", "--partitions", "2147483648"],
+            "2147483648 is out of range, 1 to 2147483647",
+        ),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
         (
             ["produce", "x", "--key-separator", ":", "--key", "a"],
             "--key-separator and --key cannot be combined",
         ),
         (["produce", "x", "--null-value", "--json"], "--null-value and --json cannot be combined"),
+        (["produce", "x", "--rate", "0"], "'--rate': 0 is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "nan"], "'--rate': nan is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "1e999"], "'--rate': inf is not a number of records above 0. Try"),
+        (["produce", "x", "--rate", "fast"], "'--rate': 'fast' is not a valid float. Try"),
         (["produce", "x", "--header", "a"], "'a' is not NAME=VALUE"),
         (["produce", "x", "--timestamp", "soon"], "--timestamp: 'soon' is not a time"),
         (["produce", "x", "/no/such/file"], "File '/no/such/file' does not exist"),
@@ -166,8 +180,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
         (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
         (["tail", "x", "--first", "2x"], "'2x' is not a valid integer. Try"),
-        (["tail", "x", "--limit", "\u0662"], "'\u0662' is not a valid integer. Try"),
-        (["tail", "x", "--limit", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
+        (["tail", "x", "--first", "\u0662"], "'\u0662' is not a valid integer. Try"),
+        (["tail", "x", "--first", "9" * 5000], f"'{'9' * 60}...' is not a valid integer. Try"),
         (["groups", "reset", "g", "--shift-by", "\u0662"], "'\u0662' is not a valid integer. Try"),
         (["tail", TOO_LONG], TOO_LONG_WORDS),
         (["produce", TOO_LONG], TOO_LONG_WORDS),
@@ -459,17 +473,32 @@ def test_without_compiled_loops_and_cython_a_line_says_what_to_install() -> None
     assert without_cython("--help", interpreted=True).returncode == OK
 
 
+def test_the_help_of_no_verb_loads_what_does_the_work() -> None:
+    modules = loaded("""
+  import click
+  from tidelog.cli.main import app
+  with click.Context(app) as context:
+    for verb in app.list_commands(context):
+      app.resolve_command(context, [verb])
+  import tidelog.pipeline.commands
+""")
+    assert {"tidelog.cli.serve_command", "tidelog.cli.tail"} <= modules
+    heavy = {"tidelog.broker.broker", "tidelog.client.cluster", "tidelog.storage.log", "rich", "uvloop"}
+    assert not {*heavy, "construct", "sqlite3", "pyarrow", "importlib.metadata"} & modules
+
+
 def test_a_start_does_not_look_for_garbage_among_what_it_imports() -> None:
     code = """
 import atexit, gc, sys
 looked_at = []
 gc.callbacks.append(lambda phase, _: phase == "start" and looked_at.append(len(gc.get_objects())))
 atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count(), max(looked_at, default=0)))
-sys.argv = ["tidelog", "serve", "--help"]
+sys.argv = ["tidelog", "serve", "--config", "nope=1"]
 from tidelog.cli.entry import run
 run()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == USAGE
     is_enabled, frozen, most = done.stdout.splitlines()[-1].split()
     assert is_enabled == "True"
     assert int(frozen) > 20_000
@@ -510,6 +539,32 @@ def test_rows_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "at 09:00" in shown
     assert "x[red]" in shown
+
+
+@pytest.mark.parametrize("beside_output", [True, False])
+@pytest.mark.parametrize("is_stdout", [True, False])
+@pytest.mark.parametrize("total", [None, 10])
+def test_progress_is_shown_on_a_terminal(
+    beside_output: bool,
+    is_stdout: bool,
+    total: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda stream: stream is sys.stderr or is_stdout)
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    with output.progress("produce [red]x", total, beside_output=beside_output) as advance:
+        advance(7)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("produce [red]x" in err) == (not (beside_output and is_stdout))
+
+
+def test_progress_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("produce x") as advance:
+        advance(7)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_plain_bytes_hold_no_control_characters() -> None:

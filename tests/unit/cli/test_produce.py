@@ -77,6 +77,16 @@ class Sent:
         return ProduceResponse(responses=[TopicProduceResponse(name=topic.name, partition_responses=answers)])
 
 
+class Clock:
+    """A time of day that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def wait(self, length_s: float) -> None:
+        self.now_s += length_s
+
+
 @contextmanager
 def sending(
     *outcomes: Outcome, partitions: int = 1, give_up_s: float = 20
@@ -349,6 +359,31 @@ def test_lines_come_whole_and_silence_is_noticed() -> None:
         found = list(produce.lines(stream, idle.set))
         assert found == [[b"one", b""], [b"two parts, one line\r"], [b"no end"]]
     writer.join()
+
+
+@pytest.mark.parametrize(
+    ("rate", "count", "most", "took_s"), [(1000, 3000, 100, 2.9), (0.5, 10, 1, 18), (1e300, 300, 200, 0)]
+)
+def test_a_rate_spreads_the_lines_over_time(
+    rate: float, count: int, most: int, took_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(produce.time, "monotonic", lambda: clock.now_s)
+    blocks = [[b"x"] * 200] * (count // 200) + [[b"x"] * (count % 200)]
+    pieces = [len(piece) for piece in produce.paced(blocks, rate, clock.wait)]
+    assert (max(pieces), sum(pieces)) == (most, count)
+    assert clock.now_s == pytest.approx(took_s)
+
+
+def test_a_rate_makes_up_for_one_second_of_lost_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(produce.time, "monotonic", lambda: clock.now_s)
+    times = []
+    for number, _ in enumerate(produce.paced([[b"x"] * 10], 2, clock.wait)):
+        times.append(clock.now_s)
+        if number == 1:
+            clock.now_s += 60
+    assert times == pytest.approx([0, 0.5, 60.5, 60.5, 60.5, 61, 61.5, 62, 62.5, 63], abs=0.01)
 
 
 def test_a_long_line_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,16 @@ def test_an_old_spelling_works_with_a_note_and_is_not_in_the_help(verb: list[str
     assert old not in usage
 
 
+def test_limit_is_an_old_spelling_of_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", "a:b:c")
+    code, _, error = run("tail", "x", "--limit", "5")
+    assert (code, error.count("\n")) == (USAGE, 2)
+    assert error.startswith("tidelog: --limit is an old spelling; write --first\n")
+    code, _, error = run("tail", "x", "--limit", "0")
+    assert "--first': 0 is out of range, 1 or more" in error
+    assert "--limit" not in run("tail", "--help")[1]
+
+
 def test_old_and_new_spellings_add_up() -> None:
     code, _, error = run(
         "topics", "create", "x", "--option", "a=1", "--config", "b=2", "--bootstrap", "nowhere:x"

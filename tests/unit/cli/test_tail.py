@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from tests.support.fake_cluster import CORRUPT, Entry, FakeCluster
 from tidelog.cli import tail
+from tidelog.cli.connect import partitions_of
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
+from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE, USAGE
 from tidelog.cli.formats import choose
 from tidelog.client.cluster import Partition
 from tidelog.client.fetching import Record
@@ -104,6 +105,36 @@ def test_follow_starts_at_the_end_and_goes_on() -> None:
         assert [r.offset for r in next(records)] == [1]
         append(cluster, T1, 1, 15)
         assert [(r.partition, r.offset) for r in next(records)] == [(1, 1)]
+
+
+def test_follow_reads_partitions_that_are_added(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tail, "LOOK_S", 0)
+    with opened([(0, 10)]) as cluster:
+        span = tail.Span(follow=True)
+        found = tail.Reader(cluster, [T0], span, lambda: 0, listed=lambda: partitions_of(cluster, "t"))
+        cluster.logs[T1] = []
+        append(cluster, T1, 0, 5)
+        assert [(r.partition, r.offset) for r in next(found.read())] == [(1, 0)]
+    assert capsys.readouterr().err == "tidelog: following t-1 too, which is new\n"
+
+
+def test_a_count_that_ctrl_c_ends_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened([(0, 10), (1, 10)], at_once=1) as cluster:
+        taken: list[int] = []
+
+        def take(*_: object) -> None:
+            taken.append(1)
+            if len(taken) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(tail, "connected", lambda _: nullcontext(cluster))
+        monkeypatch.setattr(tail, "progress", lambda *_, **__: nullcontext(take))
+        done = CliRunner().invoke(tail.tail, ["t", "--count"], standalone_mode=False)
+    assert isinstance(done.exception, CommandError)
+    assert (done.exception.exit_code, done.stdout) == (INTERRUPTED, "")
+    assert str(done.exception.message) == "stopped by Ctrl-C, after 2 records"
 
 
 def test_follow_since_starts_with_what_is_there() -> None:

@@ -57,6 +57,8 @@ def test_other_text_stays_for_the_check_of_the_option(name: str, text: str) -> N
     ("name", "text", "words"),
     [
         ("retention.ms", "7D", "D is not a unit; write ms, s, m, h, d or w"),
+        ("retention.ms", "7d7d", "d occurs twice"),
+        ("segment.bytes", "1KiB 1kib", "kib occurs twice"),
         ("retention.ms", "7 MiB", "MiB is not a unit; write ms"),
         ("retention.ms", "1.5ms", "not a whole number of milliseconds"),
         ("log.retention.hours", "90m", "not a whole number of hours"),
