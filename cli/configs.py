@@ -40,7 +40,7 @@ OF_TOPIC: Final = 1
 SOURCES: Final = {OF_TOPIC: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
 OPTIONS: Final = (
     Column("option", "option"),
-    Column("value", "value", or_dash),
+    Column("value", "value", or_dash, wraps=True),
     Column("source", "source"),
     Column("read_only", "can change", lambda is_read_only: "no" if is_read_only else "yes"),
 )
@@ -48,8 +48,8 @@ OPTIONS: Final = (
 DIFFERENT: Final = (
     Column("of", "of"),
     Column("option", "option"),
-    Column("value", "value", or_dash),
-    Column("default", "default", or_dash),
+    Column("value", "value", or_dash, wraps=True),
+    Column("default", "default", or_dash, wraps=True),
     Column("source", "source"),
 )
 

@@ -38,7 +38,7 @@ SEEN = (
     Column("at_ms", "at", show),
     Column("api", "api"),
     Column("client_id", "client", or_dash),
-    Column("did", "did"),
+    Column("did", "did", wraps=True),
 )
 # The fields of an applied fault that describe the request.
 _ABOUT = ("fault", "at_ms", "api", "version", "client_id")

@@ -13,7 +13,7 @@ from tidelog.cli.arguments import PATH, bootstrap_option, json_option
 from tidelog.cli.connect import connected
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import to_json
+from tidelog.cli.output import alarming, to_json
 from tidelog.cli.text import counted, examples, shown
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ def doctor(bootstrap: str, data_dir: Path | None, as_json: bool) -> int:
             print(to_json(each._asdict()))
         else:
             advice = f"; {each.advice}" if each.advice else ""
-            print(shown(f"{each.state:7}  {each.check}: {each.found}{advice}"))
+            state = f"{each.state:7}"
+            print(
+                alarming(state) if each.state != FINE else state,
+                shown(f" {each.check}: {each.found}{advice}"),
+            )
     return FAILED if is_problem else OK
 
 

@@ -19,7 +19,7 @@ from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
-from tidelog.cli.output import plain, progress, to_json
+from tidelog.cli.output import alarming, plain, progress, to_json
 from tidelog.cli.text import examples
 from tidelog.config.times import show
 from tidelog.protocol.records import entries, legacy, message_set
@@ -76,7 +76,13 @@ def dump(file: Path, records: bool, as_json: bool) -> int:
     """
     is_sound = True
     for part in _parts(file, records):
-        print(to_json(part.fields | {"ok": part.is_sound}) if as_json else part.text)
+        print(
+            to_json(part.fields | {"ok": part.is_sound})
+            if as_json
+            else part.text
+            if part.is_sound
+            else alarming(part.text)
+        )
         is_sound &= part.is_sound
     return OK if is_sound else FAILED
 

@@ -17,7 +17,7 @@ from tidelog.cli.broker_options import configure
 from tidelog.cli.configs import SOURCES
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
-from tidelog.cli.output import Column, known, or_dash, print_rows, time, to_json
+from tidelog.cli.output import Column, known, or_dash, print_rows, time_column, to_json
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
@@ -88,31 +88,31 @@ _SEGMENT: Final = (
 )
 RETENTION: Final = (
     *_SEGMENT,
-    Column("age_begins", "age begins", time),
+    time_column("age_begins", "age begins"),
     Column("age_bound", "or earlier", _yes_or_dash),
-    Column("expires", "expires", time),
-    Column("why", "why"),
+    time_column("expires", "expires"),
+    Column("why", "why", wraps=True),
 )
 COMPACTION: Final = (
     *_SEGMENT,
     Column("records", "records", is_number=True),
     Column("clean_to", "clean to", or_dash, is_number=True),
-    Column("cleaned", "last pass", time),
+    time_column("cleaned", "last pass"),
     Column("yield", "yield", _share, is_number=True),
     Column("garbage", "garbage", _share, is_number=True),
-    Column("horizon", "deletes go", time),
-    Column("why", "why"),
+    time_column("horizon", "deletes go"),
+    Column("why", "why", wraps=True),
 )
 OFFSET: Final = (
     *_SEGMENT,
     Column("what", "is"),
-    Column("largest_time", "largest time", time),
-    Column("entry_time", "index entry", time),
+    time_column("largest_time", "largest time"),
+    time_column("entry_time", "index entry"),
     Column("entry_bound", "or earlier", _yes_or_dash),
     Column("entry_offset", "to offset", or_dash, is_number=True),
     Column("position", "from position", or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
-    Column("why", "why"),
+    Column("why", "why", wraps=True),
 )
 RANGE: Final = (
     Column("partition", "partition", is_number=True),

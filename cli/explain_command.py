@@ -124,7 +124,7 @@ def explain_offset(**given: Any) -> int:
 @_clock_option
 @_reads_folder
 def explain_range(**given: Any) -> int:
-    """Show the range of offsets that holds a range of times, and what was read to find it."""
+    """Show the range of offsets that holds a range of times. Also show what was read to find it."""
     from tidelog.cli.explain import time_range
 
     return time_range(**_where(given))

@@ -12,7 +12,7 @@ import click
 from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
-from tidelog.cli.output import to_json
+from tidelog.cli.output import alarming, to_json
 from tidelog.cli.text import counted, examples, shown
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _line(problem: "Problem", repair: bool, as_json: bool) -> str:
     elif repair and problem.is_seen:
         bounded = " (times lost, replaced by a bound)" if problem.is_bounded else " (cannot be repaired)"
         end = " (repaired)" if problem.is_repaired else bounded
-    return shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
+    line = shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
+    return line if problem.is_note or problem.is_repaired else alarming(line)
 
 
 def _verdict(fsck: "Fsck", problems: "list[Problem]", repair: bool, as_json: bool) -> str:

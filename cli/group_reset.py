@@ -62,7 +62,7 @@ PLAN: Final = (
 TIMED: Final = (
     *PLAN,
     Column("clock", "by time of"),
-    Column("timestamp", "begins at", lambda at: offsets.NONE if at is None else times.show(at)),
+    offsets.AT[-1]._replace(title="begins at"),
 )
 
 

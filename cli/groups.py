@@ -23,7 +23,7 @@ from tidelog.cli.arguments import (
 from tidelog.cli.connect import connected, existing, lookup_clock, note_unread
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, duration, or_dash, print_rows, time, to_json
+from tidelog.cli.output import Column, duration, or_dash, print_rows, time_column, to_json
 from tidelog.cli.text import called, confirm, counted, examples, note, shown
 from tidelog.cli.time_options import now_ms
 
@@ -48,25 +48,25 @@ HELD: Final = (
     Column("offsets", "offsets", is_number=True),
     Column("held_bytes", "held bytes", is_number=True),
     Column("address", "committed by", or_dash),
-    Column("committed_ms", "last commit", time),
+    time_column("committed_ms", "last commit"),
 )
 PARTITIONS: Final = (
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
     Column("committed", "committed", or_dash, is_number=True),
     Column("end", "end", or_dash, is_number=True),
-    Column("lag", "lag", or_dash, is_number=True),
+    Column("lag", "lag", or_dash, is_number=True, bad=bool),
     Column("lag_ms", "behind the last", duration, is_number=True),
     Column("late_ms", "next waits", duration, is_number=True),
     Column("clock", "by time of", or_dash),
-    Column("member", "member", or_dash),
+    Column("member", "member", or_dash, wraps=True),
 )
 MEMBERS: Final = (
-    Column("member", "member", shown),
+    Column("member", "member", shown, wraps=True),
     Column("instance", "instance", or_dash),
     Column("client_id", "client", shown),
     Column("host", "host", shown),
-    Column("assignment", "assigned", _assigned),
+    Column("assignment", "assigned", _assigned, wraps=True),
 )
 
 

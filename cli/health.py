@@ -8,7 +8,7 @@ import click
 from tidelog.cli.arguments import json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
-from tidelog.cli.output import to_json
+from tidelog.cli.output import alarming, to_json
 from tidelog.cli.text import counted, examples, shown
 
 # Enough for a broker with a hundred thousand partitions.
@@ -33,8 +33,10 @@ def health(address: str, as_json: bool) -> int:
     if as_json:
         print(to_json(answer))
     else:
-        for line in _in_words(answer):
-            print(shown(line))
+        first, *reasons = map(shown, _in_words(answer))
+        print(first if answer["status"] == "ok" else alarming(first))
+        for line in reasons:
+            print(alarming(line))
     return OK if answer["status"] == "ok" else FAILED
 
 

@@ -8,7 +8,7 @@ import click
 from tidelog.cli.arguments import TIME_HELP, bootstrap_option, json_option, topic_argument
 from tidelog.cli.connect import connected, find_offsets, note_unread, partitions_of
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.output import Column, known, or_dash, print_rows, time
+from tidelog.cli.output import Column, known, or_dash, print_rows, short_time, time_column
 from tidelog.cli.text import examples
 from tidelog.cli.time_options import now_ms, time_ms
 from tidelog.config import times
@@ -25,13 +25,18 @@ RANGE: Final = (
     _PARTITION,
     Column("start", "start", or_dash, is_number=True),
     Column("end", "end", or_dash, is_number=True),
-    Column("max_timestamp", "largest timestamp", time),
+    time_column("max_timestamp", "largest timestamp"),
     Column("max_timestamp_offset", "at offset", or_dash, is_number=True),
 )
 AT: Final = (
     _PARTITION,
     Column("offset", "offset", or_dash, is_number=True),
-    Column("timestamp", "timestamp", lambda time_ms: NONE if time_ms is None else times.show(time_ms)),
+    Column(
+        "timestamp",
+        "timestamp",
+        lambda time_ms: NONE if time_ms is None else times.show(time_ms),
+        short=lambda time_ms: NONE if time_ms is None else short_time(time_ms),
+    ),
 )
 
 

@@ -6,29 +6,43 @@ escaped.
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tidelog.cli.text import CONTROLS, shown
+from tidelog.cli.time_options import now_ms
 from tidelog.config import times
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.text import Text
 
 Row = Mapping[str, Any]
 # Made once, for output of a million lines.
+# Between the columns of a table on a terminal.
+_GAP: Final = 2
+# A column that wraps is not narrower.
+_WRAPPED_WIDTH: Final = 12
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Column(NamedTuple):
-    """A column of a table: its key in rows and JSON, its title, and how to show a value."""
+    """A column of a table: its key in rows and JSON, its title, and how to show a value.
+
+    On a terminal, `short` shows the value, a column that `wraps` may have several lines, and a value that is `bad` has
+    a colour.
+    """
 
     key: str
     title: str
     show: Callable[[Any], str] = str
     is_number: bool = False
+    short: Callable[[Any], str] | None = None
+    wraps: bool = False
+    bad: Callable[[Any], bool] = lambda _: False
 
 
 def or_dash(value: object) -> str:
@@ -39,6 +53,16 @@ def or_dash(value: object) -> str:
 def time(timestamp_ms: int | None) -> str:
     """Return a time for a cell, - for none."""
     return "-" if timestamp_ms is None else times.show(timestamp_ms)
+
+
+def short_time(timestamp_ms: int | None) -> str:
+    """Return a time for a cell on a terminal, - for none."""
+    return "-" if timestamp_ms is None else times.show_short(timestamp_ms, now_ms())
+
+
+def time_column(key: str, title: str) -> Column:
+    """Return a column of times."""
+    return Column(key, title, time, short=short_time)
 
 
 def known(number: int) -> int | None:
@@ -68,18 +92,28 @@ def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool,
         for row in rows:
             print(to_json(row))
         return
-    lines = _cells(columns, rows)
     if is_terminal(sys.stdout):
+        from rich.console import Console
+
         if caption:
             print(caption)
-        _print_table(columns, lines)
+        console = Console()
+        console.print(table(columns, rows, console.width))
     else:
-        _print_aligned(columns, lines)
+        _print_aligned(columns, [[column.show(row[column.key]) for column in columns] for row in rows])
 
 
 def to_json(value: object) -> str:
     """Return a value as one line of JSON."""
     return _encode(value)
+
+
+def alarming(text: str) -> str:
+    """Return text in red if standard output is a terminal with colours (NO_COLOR is not set)."""
+    has_colours = (
+        is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+    return f"\x1b[31m{text}\x1b[0m" if has_colours else text
 
 
 def is_terminal(stream: IO[Any]) -> bool:
@@ -135,30 +169,60 @@ def progress(
         yield lambda more: bar.advance(task, more)
 
 
-def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> list[list[str]]:
-    return [[column.show(row[column.key]) for column in columns] for row in rows]
-
-
-def table(columns: Sequence[Column], rows: Iterable[Row]) -> "Table":
-    """Return rows as a table for a terminal."""
-    return _table(columns, _cells(columns, rows))
-
-
-def _print_table(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-
-    Console().print(_table(columns, lines))
-
-
-def _table(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> "Table":
-    from rich.table import Table
+def table(columns: Sequence[Column], rows: Iterable[Row], width: int) -> "RenderableType":
+    """Return rows for a terminal of a width: as a table, or if that does not fit, a line for each value."""
+    from rich.console import Group
     from rich.text import Text
 
-    drawn = Table()
-    for column in columns:
-        drawn.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
+    lines = [
+        [
+            Text((column.short or column.show)(value), "red" if column.bad(value) else "", overflow="fold")
+            for column in columns
+            for value in [row[column.key]]
+        ]
+        for row in rows
+    ]
+    widths = _widths(columns, lines, width)
+    if widths is None:
+        names = [Text(f"{column.title}: ") for column in columns]
+        blocks = [[name + cell for name, cell in zip(names, line, strict=True)] for line in lines]
+        return Group(*[line for block in blocks for line in (*block, Text())])
+    return _drawn(columns, lines, widths)
+
+
+def _widths(columns: Sequence[Column], lines: "Sequence[Sequence[Text]]", width: int) -> list[int] | None:
+    """Return the widths of columns; None if they do not fit. A title may have a line for each word."""
+    cells = [max([line[at].cell_len for line in lines], default=0) for at in range(len(columns))]
+    titles = [len(column.title) for column in columns]
+    words = [max(map(len, column.title.split())) for column in columns]
+    for least in (titles, words):
+        widths = [
+            max(size, min(cell, _WRAPPED_WIDTH) if column.wraps else cell)
+            for column, size, cell in zip(columns, least, cells, strict=True)
+        ]
+        left = width - sum(widths) - _GAP * (len(columns) - 1)
+        if left >= 0:
+            for at, column in enumerate(columns):
+                if column.wraps:
+                    more = min(left, max(0, cells[at] - widths[at]))
+                    widths[at] += more
+                    left -= more
+            return widths
+    return None
+
+
+def _drawn(
+    columns: Sequence[Column], lines: "Sequence[Sequence[Text]]", widths: Sequence[int]
+) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        drawn.add_column(column.title, justify=justify, width=width, overflow="fold")
     for line in lines:
-        drawn.add_row(*map(Text, line))
+        drawn.add_row(*line)
     return drawn
 
 

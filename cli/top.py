@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     Column("kind", "kind"),
-    Column("name", "name"),
+    Column("name", "name", wraps=True),
     Column("records_per_s", "records/s", lambda rate: f"{rate:.0f}", is_number=True),
     Column("bytes", "size", size, is_number=True),
-    Column("lag", "lag", or_dash, is_number=True),
+    Column("lag", "lag", or_dash, is_number=True, bad=bool),
 )
 DAY_S: Final = 86_400
 
@@ -56,7 +56,9 @@ def top(interval: int, count: int | None, as_json: bool, bootstrap: str) -> int:
                 now = _sample(cluster)
                 rows = list(_rows(before, now))
                 if screen is not None:
-                    screen.update(table(COLUMNS, rows[: max(1, screen.console.height - 4)]), refresh=True)
+                    console = screen.console
+                    shown = rows[: max(1, console.height - 4)]
+                    screen.update(table(COLUMNS, shown, console.width), refresh=True)
                 elif as_json:
                     moment = now_ms()
                     for row in rows:

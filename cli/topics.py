@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
     *offsets.RANGE,
-    Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
+    Column(
+        "takes_writes",
+        "writes",
+        lambda takes_writes: "taken" if takes_writes else "refused",
+        bad=lambda takes_writes: not takes_writes,
+    ),
 )
 
 

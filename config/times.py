@@ -120,6 +120,16 @@ def show(timestamp_ms: int, zone: tzinfo | None = None) -> str:
     return moment.isoformat(timespec="milliseconds")
 
 
+def show_short(timestamp_ms: int, now_ms: int, zone: tzinfo | None = None) -> str:
+    """Return a timestamp in local time, in at most 16 characters: with milliseconds only today."""
+    text, today = show(timestamp_ms, zone), show(now_ms, zone)
+    if "T" not in text:
+        return text
+    if text[:10] == today[:10]:
+        return text[11:23]
+    return f"{text[5:10]} {text[11:19]}" if text[:4] == today[:4] else f"{text[:10]} {text[11:16]}"
+
+
 def _no_time(text: str) -> TimeError:
     return TimeError(f"'{text}' is not a time; write {ACCEPTED}")
 

@@ -338,7 +338,7 @@ def replay(
     epilog=_examples(
         "failover",
         "--source broker:[::1] --topic orders --group shop --target segments:b",
-        "--source segments:a --topic orders --group shop --target segments:b --apply",
+        "--source segments:a --topic t --group shop --target segments:b --apply",
     ),
 )
 @group_option

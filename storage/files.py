@@ -578,7 +578,7 @@ def check_writable(folder: Path) -> None:
             try:
                 os.mkdir(tried)
             except OSError as error:  # as in /proc, which grants all rights
-                raise OSError(error.errno, os.strerror(error.errno), str(folder)) from None
+                raise OSError(error.errno, error.strerror, str(folder)) from None
             os.rmdir(tried)
 
 

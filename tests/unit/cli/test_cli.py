@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -533,12 +534,62 @@ def test_rows_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
 
 
-def test_rows_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(output, "is_terminal", lambda stream: True)
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that makes standard output a terminal of a width."""
+
+    def of_width(width: int) -> None:
+        monkeypatch.setattr(output, "is_terminal", lambda stream: True)
+        for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", str(width))):
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+
+    return of_width
+
+
+WIDE = [
+    Column("name", "name"),
+    Column("lag", "records left", is_number=True, bad=bool),
+    output.time_column("at", "last write"),
+    Column("why", "why", wraps=True),
+]
+WIDE_ROW = {
+    "name": "tides",
+    "lag": 12_345_678,
+    "at": 1_709_283_600_250,
+    "why": "the disk has no space for more " * 3,
+}
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_rows_fit_a_terminal_and_only_a_reason_has_several_lines(
+    width: int, terminal: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(width)
     print_rows(COLUMNS, ROWS, as_json=False, caption="at 09:00")
+    assert "x[red]" in capsys.readouterr().out
+    print_rows(WIDE, [WIDE_ROW], as_json=False)
     shown = capsys.readouterr().out
-    assert "at 09:00" in shown
-    assert "x[red]" in shown
+    assert "\x1b[31m" in shown
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= width
+    # A table, or a line for each value.
+    assert any("tides" in line and "12345678" in line for line in lines) == (width >= 60)
+
+
+def test_colours_are_left_out_if_the_user_says_so(
+    terminal: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(80)
+    assert output.alarming("refused") == "\x1b[31mrefused\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_rows(WIDE, [WIDE_ROW], as_json=False)
+    assert "\x1b[31m" not in capsys.readouterr().out
+    assert output.alarming("refused") == "refused"
+
+
+def test_colours_are_left_out_elsewhere() -> None:
+    assert output.alarming("refused") == "refused"
 
 
 @pytest.mark.parametrize("beside_output", [True, False])

@@ -55,7 +55,7 @@ def test_without_a_file_it_is_the_usual_port(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert "127.0.0.1:5" in ping("ping")[1]
     (tmp_path / "tidelog.toml").unlink()
-    assert "[default: (TIDELOG_BOOTSTRAP, the profile, or" in " ".join(
+    assert "Default: TIDELOG_BOOTSTRAP, the profile, or" in " ".join(
         CliRunner().invoke(app, ["ping", "--help"]).stdout.split()
     )
     status, said = ping("--profile", "work", "ping")

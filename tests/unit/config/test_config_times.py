@@ -186,6 +186,18 @@ def test_show_names_the_zone() -> None:
     assert times.show(2**62, UTC) == f"{2**62} ms"
 
 
+def test_a_short_time_leaves_out_what_it_shares_with_now() -> None:
+    now_ms = at(2024, 3, 1, 9)
+    for moment, shown in (
+        (at(2024, 3, 1, 8, 30), "08:30:00.000"),
+        (at(2024, 2, 29, 8, 30), "02-29 08:30:00"),
+        (at(2023, 3, 1, 8, 30), "2023-03-01 08:30"),
+    ):
+        assert times.show_short(moment, now_ms, BERLIN) == shown
+    assert times.show_short(-1, now_ms) == "-"
+    assert times.show_short(1 << 60, now_ms) == f"{1 << 60} ms"
+
+
 def test_what_is_shown_can_be_read_again() -> None:
     assert parse(times.show(ms(NOW), BERLIN)) == ms(NOW)
 
