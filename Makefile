@@ -16,7 +16,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-pipeline setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock release clean
+.PHONY: help setup setup-pipeline setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs docs-site lock release clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -77,6 +77,10 @@ profile: setup-test ## Draw a flame graph of the broker under a row of the bench
 docs: setup ## Generate docs/config.md, protocol.md, compatibility.md and metrics.md
 	@$(BIN)/python scripts/docs.py
 
+docs-site: setup ## Build the documentation site in build/site
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 lock: setup-test ## Lock the newest dependencies, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt
 	@$(LOCK) --upgrade --group build -c requirements/run.txt -o requirements/build.txt
@@ -86,6 +90,7 @@ lock: setup-test ## Lock the newest dependencies, each with its hashes
 	@$(LOCK) --upgrade --group native -c requirements/test.txt -o requirements/native.txt
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
 	@$(LOCK) --upgrade --group mutants -o requirements/mutants.txt
+	@$(LOCK) --upgrade --group docs -c requirements/test.txt -o requirements/docs.txt
 
 release: ## Build and verify an sdist and wheels, commit and tag; never push (VERSION=1.2.3)
 	@$(PYTHON) scripts/release.py '$(VERSION)'

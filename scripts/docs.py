@@ -20,10 +20,42 @@ OPTIONS = """\
 # Options
 
 All options of the broker and of topics, with type, default and meaning. Names are Kafka's, so a `server.properties`
-for Kafka works unchanged. "Not in Kafka" marks the other options. [operations.md](operations.md#configure) has the
-options that most installations set.
+for Kafka works unchanged. "Not in Kafka" marks the other options.
 
 Generated from the tables in `config/` by `make docs`.
+
+## Recipes
+
+Write options of the broker to a file, and start it with `tidelog serve --config-file server.properties`:
+
+```properties
+# Serve clients on other machines. There is no authentication, so use a firewall.
+listeners=PLAINTEXT://:9092
+advertised.listeners=PLAINTEXT://broker.example:9092
+log.dir=/var/lib/tidelog
+# Keep records for 7 days, and at most 10 GB of each partition.
+log.retention.ms=7d
+log.retention.bytes=10GB
+# Do not create a topic because a client asks for it.
+auto.create.topics.enable=false
+# Serve /metrics and /health.
+http.port=9464
+```
+
+Give options of a topic to `tidelog topics create TOPIC --config NAME=VALUE`, or later to `tidelog topics alter`:
+
+| goal | options |
+| --- | --- |
+| keep records for 30 days | `retention.ms=30d` |
+| keep records forever | `retention.ms=-1` |
+| keep at most 10 GB of each partition | `retention.bytes=10GB` |
+| keep the last record of each key | `cleanup.policy=compact` ([compaction.md](compaction.md)) |
+| count the age of records from their arrival | `retention.clock=append` ([time.md](time.md#retention)) |
+| let clients find records by their arrival | `lookup.clock=append` ([time.md](time.md#find-a-record-by-time)) |
+| stamp records with the broker's clock | `message.timestamp.type=LogAppendTime` |
+| accept batches of up to 10 MiB | `max.message.bytes=10MiB` |
+| store records in one codec, however they are sent | `compression.type=zstd` |
+| answer from memory, and flush every second | `flush.policy=interval`, `flush.ms=1s` ([durability.md](durability.md)) |
 
 ## Where options come from
 
@@ -210,12 +242,13 @@ ROOMS = ("protocol", "storage", "broker", "client", "pipeline", "cli", "config",
 
 def options_page() -> str:
     """Return the text of docs/config.md."""
+    inert = {**INERT, **{name: row.why_inert for name, row in TOPIC_INERT.items()}}
     parts = [
         OPTIONS,
         OPTIONS_OF_TOPICS + "\n" + _table(_topic_row(row) for row in _sorted(TopicConfig)),
         OPTIONS_OF_BROKER + "\n" + _table(_broker_row(row) for row in _sorted(BrokerConfig)),
-        IGNORED + "\n" + _reasons({**INERT, **{name: row.why_inert for name, row in TOPIC_INERT.items()}}),
         DENIED + "\n" + _reasons(REFUSED),
+        IGNORED + "\n" + _folded("The options, each with the reason", _reasons(inert)),
     ]
     return "\n".join(parts)
 
@@ -334,6 +367,11 @@ def _doc(row: Option) -> str:
 
 def _reasons(table: Mapping[str, str]) -> str:
     return "".join(f"- {line}\n" for line in sorted(_reason_lines(table)))
+
+
+def _folded(summary: str, text: str) -> str:
+    """Return text that readers unfold. The site needs the attribute to read Markdown in it."""
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{text}\n</details>\n'
 
 
 def _reason_lines(table: Mapping[str, str]) -> Iterator[str]:

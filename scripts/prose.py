@@ -66,7 +66,7 @@ def help_texts(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
 
 def everything() -> Iterator[tuple[str, str]]:
     """Yield the name and text of each page and each help text."""
-    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         yield str(page.relative_to(ROOT)), page.read_text()
     yield from help_texts(app, "tidelog")
 

@@ -3,6 +3,7 @@
 import codeop
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,29 @@ def test_the_script_that_serves_does_what_its_page_promises(tmp_path: Path) -> N
     assert lines
     event = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) tidelog(\.\w+)+ \S.*"
     assert all(re.fullmatch(event, line) for line in lines), lines
+
+
+def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "first-steps.md").read_text()
+    commands = page[page.index("## Write records") :]
+    shown = re.findall(r"^ {4}(.*)$", commands, re.MULTILINE)
+    script = "".join(
+        f"printf '%s\\n' {shlex.quote(line)}\n{line[2:]}\n" for line in shown if line.startswith("$ ")
+    )
+    with Broker(tmp_path / "data") as broker:
+        broker.start()
+        variables = {
+            **environment(),
+            "PATH": f"{COMMAND.parent}:{os.environ['PATH']}",
+            "TIDELOG_BOOTSTRAP": broker.address,
+            "TZ": "UTC",
+        }
+        done = subprocess.run(
+            ["bash", "-c", script], env=variables, capture_output=True, text=True, timeout=150
+        )
+    assert done.stderr == ""
+
+    def without_present_times(text: str) -> str:
+        return re.sub(r"(?!2026-03-01)\d{4}-\d\d-\d\dT[\d:.]+", "now", text)
+
+    assert without_present_times(done.stdout) == without_present_times("\n".join(shown) + "\n")
