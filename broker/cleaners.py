@@ -30,7 +30,7 @@ from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.compaction.passes import Cleaned
 from tidelog.storage.compaction.plan import Plan
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import logged
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
@@ -469,11 +469,11 @@ def _kind(error: BaseException) -> str:
 
 
 def _log_failure(log: Log, error: BaseException, wait_ms: int) -> None:
-    expected = isinstance(error, OSError | StorageError)
+    text, fault = logged(error)
     _log.error(
         "compaction fails log=%s error=%r: tried again in %d s, the others go on",
         log,
-        str(error) if expected else repr(error),
+        text,
         wait_ms // 1000,
-        exc_info=None if expected else error,
+        exc_info=fault,
     )

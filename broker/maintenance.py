@@ -26,7 +26,7 @@ from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.work import STEP, TURN, Coro, Stopping, step
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import StorageError, logged
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
@@ -79,12 +79,12 @@ class Periodic:
         self.is_under_way = False
         if isinstance(outcome, Exception):
             if self._troubles.begin(self.name, repr(outcome)):
-                is_expected = isinstance(outcome, OSError | StorageError)
+                text, fault = logged(outcome)
                 _log.error(
                     "maintenance job fails job=%s error=%r: tried again",
                     self.name,
-                    str(outcome) if is_expected else repr(outcome),
-                    exc_info=None if is_expected else outcome,
+                    text,
+                    exc_info=fault,
                 )
             return
         if self._troubles.end(self.name):

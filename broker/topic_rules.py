@@ -7,8 +7,10 @@ import re
 from typing import Final
 
 from tidelog.broker.catalog import TopicRecord
+from tidelog.broker.codes import Refused
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
+from tidelog.protocol.error_codes import ErrorCode
 
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH: Final = 249
@@ -44,6 +46,13 @@ def record_problem(record: TopicRecord) -> str | None:
     if not isinstance(record.partitions, int) or not 1 <= record.partitions <= MAX_PARTITIONS_PER_TOPIC:
         return f"the catalogue gives it {record.partitions} partitions, not 1 to {MAX_PARTITIONS_PER_TOPIC}"
     return name_problem(record.name)
+
+
+def check_partition_count(count: int) -> None:
+    """Raise Refused for more partitions than a topic may have."""
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        message = f"{count} partitions: a topic may have {MAX_PARTITIONS_PER_TOPIC} at most"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
 
 
 def check_option(name: str, value: str) -> None:

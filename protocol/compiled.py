@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from tidelog.protocol.records import batch, kept, kernel, key_hashes, keys, search, tally, validate
+from tidelog.protocol.records import batch, encode, kept, kernel, key_hashes, keys, search, tally, validate
 from tidelog.protocol.wire import layout, reader, writer
 
 COMPILED: Final = not any(
     str(module.__file__).endswith(".py")
     for module in (
         batch,
+        encode,
         kept,
         kernel,
         key_hashes,

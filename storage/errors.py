@@ -20,6 +20,13 @@ def without_frames(error: E) -> E:
     return error.with_traceback(None)
 
 
+def logged(error: BaseException) -> tuple[str, BaseException | None]:
+    """Return what to log of an error: its text, and as `exc_info` itself if nothing here raises it on purpose."""
+    if isinstance(error, StorageError | OSError):
+        return str(error), None
+    return f"{type(error).__name__}: {error}", error
+
+
 class OnError(Generic[E]):
     """Handle errors of some types that a block raises: `with OnError(OSError, handle): ...`.
 

@@ -37,6 +37,7 @@ from tidelog.storage.layout import (
     SUMMARY,
     TIME_INDEX,
     bases_in,
+    of_segment,
     partition_of,
 )
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -549,10 +550,10 @@ def _orphans(folder: Path, bases: list[int], killed_at: int | None = None) -> It
     which all was flushed. Retention deletes from the front, and a cut from the end.
     """
     for name, is_folder in files.list_folder(folder):
-        stem, dot, suffix = name.partition(".")
-        if is_folder or dot + suffix not in SUFFIXES or not stem.isdecimal() or int(stem) in bases:
+        base, suffix = of_segment(name) or (NONE, "")
+        if is_folder or suffix not in SUFFIXES or base in bases:
             continue
-        if killed_at is not None and bases and not min(bases) < int(stem) < max(killed_at, *bases):
+        if killed_at is not None and bases and not min(bases) < base < max(killed_at, *bases):
             continue
         status = files.status(folder / name)
         if status is not None and status.size:

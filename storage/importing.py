@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, layout, recovery
 from tidelog.storage.errors import CorruptLog, StorageError
-from tidelog.storage.layout import DELETE_SUFFIX, LOG, NAME_BYTES_MAX, SUFFIXES, bases_in
+from tidelog.storage.layout import DELETE_SUFFIX, LOG, NAME_BYTES_MAX, SUFFIXES, bases_in, of_segment
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
 from tidelog.storage.segment import log_bytes
@@ -41,8 +41,8 @@ def foreign_in(folder: Path) -> list[str]:
 
 
 def _is_of_log(name: str) -> bool:
-    stem, dot, suffix = name.partition(".")
-    return name in _OF_A_PARTITION or (stem.isdecimal() and dot + suffix in _OF_A_LOG)
+    found = of_segment(name)
+    return name in _OF_A_PARTITION or (found is not None and found[1] in _OF_A_LOG)
 
 
 def has_records(folder: Path) -> bool:

@@ -33,8 +33,7 @@ PARTITION_METADATA: Final = "partition.metadata"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
 SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
-_LOG: Final = re.compile(r"(\d{20})\.log")
-_OF_SEGMENT: Final = re.compile(r"(?P<offset>\d{20})(?P<suffix>.*)")
+_OF_SEGMENT: Final = re.compile(r"([0-9]{20})(.*)")
 
 _VERSION: Final = "1"
 # What a new data folder may hold: the lock, a `meta.properties` that a crashed start has half written, and what file
@@ -48,10 +47,16 @@ def partition_of(name: str) -> tuple[str, int] | None:
     return (match["topic"], int(match["partition"])) if match and match["topic"] != CLUSTER_METADATA else None
 
 
+def of_segment(name: str) -> tuple[int, str] | None:
+    """Return the offset and the suffix in the name of a file of a segment; None for another file."""
+    match = _OF_SEGMENT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
 def bases_in(folder: Path) -> list[int]:
     """Return the base offsets of the segments in a partition's folder, in order."""
-    entries = files.list_folder(folder)
-    return [int(match[1]) for name, is_folder in entries if not is_folder and (match := _LOG.fullmatch(name))]
+    found = [of_segment(name) for name, is_folder in files.list_folder(folder) if not is_folder]
+    return [each[0] for each in found if each is not None and each[1] == LOG]
 
 
 class Misplaced(NamedTuple):
@@ -76,10 +81,10 @@ def _misplaced(entry: files.Entry, is_regular: bool) -> str | None:
     """Return why an entry keeps the partition from being opened; None if it does not."""
     if not is_regular:
         return "not a regular file"
-    match = _OF_SEGMENT.match(entry.name)
-    if entry.is_folder and (match or entry.name == LEADER_EPOCHS):
+    found = of_segment(entry.name)
+    if entry.is_folder and (found or entry.name == LEADER_EPOCHS):
         return "a folder where a file belongs"
-    if match and match["suffix"].startswith(LOG) and int(match["offset"]) > LONG_MAX:
+    if found and found[1].startswith(LOG) and found[0] > LONG_MAX:
         return f"a log with an offset above {LONG_MAX}"
     return None
 

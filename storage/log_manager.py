@@ -28,7 +28,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import cut, files, layout, pins, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.due_times import DueTimes
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import StorageError, logged
 from tidelog.storage.group_sync import GroupSync, Trust
 from tidelog.storage.layout import (
     CLEAN_SHUTDOWN,
@@ -219,14 +219,13 @@ class LogManager:
         error: Exception,
     ) -> UnopenedLog:
         """Return a stand-in for a log that cannot be opened, and log why."""
-        is_foreseen = isinstance(error, (StorageError, OSError))
-        why = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
+        why, fault = logged(error)
         _log.error(
             "log not opened: it is not served until you repair it and restart the broker log=%s-%d error=%r",
             topic,
             partition,
             why,
-            exc_info=None if is_foreseen else error,
+            exc_info=fault,
         )
         return UnopenedLog(folder, topic, partition, config, self.shared, known, why, self._now_ms())
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from tidelog.storage import files, producer_state
 from tidelog.storage.disk_space import DiskSpace
+from tidelog.storage.layout import of_segment
 from tidelog.storage.producer_state import Producers, ProducerState
 
 SUFFIX: Final = ".snapshot"
@@ -105,8 +106,8 @@ class ProducerSnapshots:
 
 def offset_of(name: str) -> int | None:
     """Return the offset in the name of a snapshot's file; None for other files."""
-    stem, _, suffix = name.partition(".")
-    return int(stem) if "." + suffix == SUFFIX and len(stem) == 20 and stem.isdecimal() else None
+    found = of_segment(name)
+    return found[0] if found and found[1] == SUFFIX else None
 
 
 def snapshot_path(folder: Path, offset: int) -> Path:

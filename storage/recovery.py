@@ -72,7 +72,6 @@ from tidelog.storage.time_index import TimeIndex
 
 # Suffixes of files that do not count: deleted, half written.
 _LEFTOVERS: Final = (DELETED, ".tmp")
-_DIGITS: Final = 20
 # Calls a function for each log, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
 # The syncs that a log takes on its own: its end, its leader epochs, and their name. Append times are mostly on disk.
@@ -311,30 +310,26 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
     deleted: set[int] = set()
     snapshots: list[int] = []
     leftovers: list[str] = []
-    sidecars: list[str] = []
+    sidecars: dict[str, int] = {}
     for name in names:
-        stem, dot, suffix = name.partition(".")
-        suffix = dot + suffix
-        is_segment = len(stem) == _DIGITS and stem.isdecimal()
+        base, suffix = layout.of_segment(name) or (NONE, "")
         if name.endswith(_LEFTOVERS):
             leftovers.append(name)
-            if is_segment and suffix == LOG + DELETED:
-                deleted.add(int(stem))
-        elif not is_segment:
-            continue
+            if suffix == LOG + DELETED:
+                deleted.add(base)
         elif suffix == LOG:
-            bases.add(int(stem))
+            bases.add(base)
         elif suffix == SNAPSHOT:
-            snapshots.append(int(stem))
+            snapshots.append(base)
         elif suffix in SUFFIXES:
-            sidecars.append(name)
+            sidecars[name] = base
     if ours and deleted:
         # Deletion goes from the front: older segments were deleted too, and a crash has brought them back.
         for base in [base for base in bases if base < max(deleted)]:
             pending.write(partial(files.remove, folder / f"{base:020d}{LOG}"))
             bases.remove(base)
             deleted.add(base)
-    orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
+    orphans = {name: base for name, base in sidecars.items() if base not in bases}
     for name in orphans:
         pending.write(partial(files.remove, folder / name))
     # Until these removals are on disk, the logs marked as deleted stay: they prove that nothing is lost.

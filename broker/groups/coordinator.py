@@ -40,7 +40,7 @@ from tidelog.protocol.coordinator import records
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.errors import EncodeError
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import logged
 
 _log = logging.getLogger(__name__)
 
@@ -117,11 +117,12 @@ class Coordinator:
             return  # The topic was deleted, or the broker stops.
         if isinstance(outcome, Exception):
             # Requests keep being refused: without the log, "nothing committed" would be a wrong answer.
+            text, fault = logged(outcome)
             _log.error(
                 "groups could not be loaded and are not served, again in %d ms error=%r",
                 again_ms,
-                str(outcome),
-                exc_info=None if isinstance(outcome, StorageError) else outcome,
+                text,
+                exc_info=fault,
             )
             self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return

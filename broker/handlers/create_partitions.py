@@ -15,8 +15,8 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topic_changes import answer_for, make_many
+from tidelog.broker.topic_rules import check_partition_count
 from tidelog.broker.topics import Topic
-from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -78,9 +78,7 @@ def _checked(broker: Broker, wanted: CreatePartitionsTopic) -> Topic:
             f"The topic {topic.name} currently has {len(topic.partitions)} partition(s); "
             f"{count} would not be an increase.",
         )
-    if count > MAX_PARTITIONS_PER_TOPIC:
-        message = f"{count} partitions: a topic may have {MAX_PARTITIONS_PER_TOPIC} at most"
-        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    check_partition_count(count)
     if wanted.assignments is not None:
         if len(wanted.assignments) != more:
             message = (

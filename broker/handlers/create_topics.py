@@ -19,13 +19,14 @@ from tidelog.broker.topic_rules import (
     MOST_OPTION_LENGTH,
     TopicNamesCollide,
     check_option,
+    check_partition_count,
     metric_name,
     name_problem,
 )
 from tidelog.broker.topics import NewTopic, Topic
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
-from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
+from tidelog.config.topic_options import TopicConfig, null_value
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,
@@ -122,7 +123,7 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
     if count < 1:
         message = "Number of partitions was set to an invalid non-positive value."
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
-    _check_count(count)
+    check_partition_count(count)
     return count
 
 
@@ -134,12 +135,6 @@ def _replication_problem(factor: int) -> str:
         "reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned. "
         f"It must be 1 (or -1): {TOLERABLE}"
     )
-
-
-def _check_count(count: int) -> None:
-    if count > MAX_PARTITIONS_PER_TOPIC:
-        message = f"{count} partitions: a topic may have {MAX_PARTITIONS_PER_TOPIC} at most"
-        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
 
 
 def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
@@ -157,7 +152,7 @@ def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     for nodes in assigned.values():
         broker.check_assignment(nodes)
-    _check_count(len(assigned))
+    check_partition_count(len(assigned))
     return len(assigned)
 
 

@@ -20,7 +20,7 @@ def cut_of(data: Path, process: str, at_ms: int = NOW) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("process", [ELSEWHERE, pins.process_of(os.getpid())])
+@pytest.mark.parametrize("process", [ELSEWHERE, pins.process_of(os.getpid())], ids=["elsewhere", "here"])
 def test_a_cut_stays_while_its_process_may_still_lock_it_and_while_it_is_locked(
     tmp_path: Path, process: str
 ) -> None:
