@@ -21,6 +21,7 @@ from bench.compare import CPU
 from bench.metrics import METRICS
 from bench.row import FLUSHED, OURS, THEIRS
 from bench.suite import Result
+from tidelog import native
 
 DOCUMENT = build.ROOT / "docs" / "performance.md"
 PLOTS = build.ROOT / "docs" / "performance"
@@ -61,6 +62,7 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
         "machine": machine.describe(folder),
         "versions": {
             "Python": platform.python_version(),
+            "modules of requests": native.state(),
             "uvloop": importlib.metadata.version("uvloop"),
             "Apache Kafka": _kafka_version(),
             "Java": _first_line(["java", "-version"]) if only != OURS else "not used",
