@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -286,7 +286,7 @@ def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
             commit=run["commit"],
             measured=run["measured"],
             headlines=_summary(results),
-            losses=_table(
+            losses=table.grid(
                 ("row", "figure", "ratio"),
                 ((e.row, f"{e.figure}, {e.beside}", e.ratio) for e in _losses(results)),
             ),
@@ -320,11 +320,7 @@ def _summary(results: Sequence[Result]) -> str:
         [label, *(f"{ratios[head]:.2f}" if head in ratios else "" for head in HEADS)]
         for label, ratios in _headlines(results)
     )
-    return _table(["", *HEADS], rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
+    return table.grid(["", *HEADS], rows)
 
 
 def _facts(run: dict[str, Any]) -> str:
@@ -337,12 +333,12 @@ def _facts(run: dict[str, Any]) -> str:
 
 
 def _goals(results: Sequence[Result]) -> str:
-    lines = ["| row | figure | Tidelog | beside | | ratio | goal | |", "|" + " --- |" * 8]
-    for result in results:
-        for line in table.lines_of(result)[: len(result["goals"])]:
-            verdict = line.verdict if line.verdict == "met" else f"**{line.verdict}**"
-            lines.append("| " + " | ".join([result["title"], *line[1:-1], verdict]) + " |")
-    return "\n".join([*lines, ""])
+    rows = (
+        [result["title"], *line[1:-1], line.verdict if line.verdict == "met" else f"**{line.verdict}**"]
+        for result in results
+        for line in table.lines_of(result)[: len(result["goals"])]
+    )
+    return table.grid((*table.HEAD[:-1], ""), rows) + "\n"
 
 
 if __name__ == "__main__":

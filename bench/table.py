@@ -1,7 +1,7 @@
 """Results as text: the table that is printed, and those of docs/performance.md, both from the same JSON."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.metrics import METRICS
@@ -118,8 +118,12 @@ def text(results: Sequence[Result]) -> str:
 
 def markdown(result: Result) -> str:
     """Return one row's table."""
-    head = "| " + " | ".join(HEAD[1:]) + " |\n|" + " --- |" * (len(HEAD) - 1)
-    return "\n".join([head, *("| " + " | ".join(line[1:]) + " |" for line in lines_of(result))])
+    return grid(HEAD[1:], (line[1:] for line in lines_of(result)))
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
 def summary(results: Sequence[Result]) -> str:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Row = Mapping[str, Any]
-# Made once, for output of a million lines.
 # Between the columns of a table on a terminal.
 _GAP: Final = 2
 # A column that wraps is not narrower.
 _WRAPPED_WIDTH: Final = 12
+# Made once, for output of a million lines.
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
