@@ -46,7 +46,7 @@ def audit() -> None:
 @json_option
 @bootstrap_option
 def audit_keys(**given: Any) -> int:
-    """List each key that a group has not read to its end. A line has the last record and the last one delivered.
+    """List each key whose last record a group has not read. A line has the last record and the last one delivered.
 
     All records of other keys are delivered. Records of aborted and open transactions do not count.
     """

@@ -43,8 +43,8 @@ _SPARE_BYTES: Final = 1 << 20
 def backup(to: Path, rate: int | None, bootstrap: str, as_json: bool) -> int:
     """Copy the data of a running broker, as of one moment.
 
-    The broker goes on. The backup holds all records, committed offsets, topics and options as of one moment. Run this
-    on the broker's machine, as the user that the broker runs as. Exit code 1 if a partition is not in the backup.
+    The broker keeps serving. The backup holds all records, committed offsets, topics and options as of one moment. Run
+    this on the broker's machine, as the user that the broker runs as. Exit code 1 if a partition is not in the backup.
     """
     began_s = time.monotonic()
     with connected(bootstrap) as cluster, data_folder(cluster) as folder:

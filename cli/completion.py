@@ -28,8 +28,8 @@ SHELLS: Final = ("bash", "zsh", "fish")
 def completion(shell: str) -> int:
     """Print the script that completes command lines in a shell: verbs, options, topics and groups.
 
-    In bash or zsh, run eval "$(tidelog completion bash)" with the name of the shell. In fish, run tidelog completion
-    fish | source.
+    In bash, run eval "$(tidelog completion bash)". In zsh, run the same with zsh in place of bash. In fish, run tidelog
+    completion fish | source.
     """
     from click.shell_completion import get_completion_class
 

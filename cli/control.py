@@ -125,7 +125,7 @@ def hold(time: str | None) -> Arguments:
 @_command("set", "2024-03-01T09:00", "'1 hour ago'")
 @click.argument("time", help=f"{TIME_HELP}.")
 def set_clock(time: str) -> Arguments:
-    """Move the clock to a time, on or back, and hold it."""
+    """Move the clock to any time, and hold it."""
     return {"at_ms": time}
 
 

@@ -70,7 +70,7 @@ class Part(NamedTuple):
 @click.option("--records", "--deep", "records", is_flag=True, help="Show the records in each batch too.")
 @json_option
 def dump(file: Path, records: bool, as_json: bool) -> int:
-    """Show what a file of a partition holds, and if it is sound. A running broker is not disturbed.
+    """Show what a file of a partition holds, and any damage. A running broker is not disturbed.
 
     An incomplete last batch is reported but is no error, since a broker may be writing it.
     """

@@ -54,10 +54,10 @@ PARTITIONS: Final = (
 def fork(
     topic: str, new: str, at: str, clock: str, options: Sequence[str], as_json: bool, bootstrap: str
 ) -> int:
-    """Make the topic NEW as TOPIC was at a time.
+    """Make the topic NEW with what TOPIC held at a time.
 
-    Files are shared, not copied. The broker runs on this machine, and both topics go on from there. NEW has the options
-    of TOPIC.
+    Run this on the broker's machine, as the user that the broker runs as. The topics share files: at most one segment
+    of each partition is copied. After that they are independent. NEW has the options of TOPIC.
     """
     at_ms, config = time_ms("--at", at, now_ms()), parse_options(options)
     with connected(bootstrap) as cluster:

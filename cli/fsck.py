@@ -32,8 +32,8 @@ DAMAGE: Final = "damage"
 def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
     """Check logs and the files beside them, and list damage. Only --repair writes.
 
-    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that could not be
-    repaired), 4 there is nothing to check, or it cannot be read.
+    A running broker is not disturbed. Exit codes: 0 no damage, 1 damage (with --repair: damage that could not be
+    repaired), 4 nothing to check, or it cannot be read.
     """
     if (folder is None) == (data_dir is None):
         raise CommandError("name the folder to check, either as FOLDER or with --data-dir", USAGE)

@@ -30,10 +30,10 @@ from tidelog.cli.text import called, drop_output, examples, note
 # runs, so `--help` is fast.
 _VERBS: Final = {
     "serve": ("serve_command.serve", "Run the broker until SIGTERM, SIGHUP or Ctrl-C."),
-    "dump": ("dump.dump", "Show what a file of a partition holds, and if it is sound."),
+    "dump": ("dump.dump", "Show what a file of a partition holds, and any damage."),
     "fsck": ("fsck.fsck", "Check logs and the files beside them, and list damage."),
     "backup": ("backup.backup", "Copy the data of a running broker, as of one moment."),
-    "restore": ("restore.restore", "Make a data folder of a backup."),
+    "restore": ("restore.restore", "Make a data folder from a backup."),
     "import": ("importing.import_folder", "Copy the log of a partition into a data folder."),
     "produce": ("produce.produce", "Send each line as a record."),
     "tail": ("tail.tail", "Print the records of topics, partitions merged by time."),
@@ -49,7 +49,7 @@ _VERBS: Final = {
     "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("configs.configs", "Show and change the options of topics and of the broker."),
     "groups": ("group_reset.groups", "List, describe, reset and delete consumer groups."),
-    "fork": ("fork.fork", "Make the topic NEW as TOPIC was at a time."),
+    "fork": ("fork.fork", "Make the topic NEW with what TOPIC held at a time."),
     "audit": ("audit_command.audit", "Compare what a group has read with what was produced."),
     "explain": ("explain_command.explain", "Explain what a broker does, from its data folder."),
     "completion": (
@@ -187,7 +187,7 @@ app = _Tidelog(
         "echo hello | tidelog produce greetings",
         "tidelog tail greetings --follow",
     )
-    + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
+    + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not check, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     params=[
         profile_option,

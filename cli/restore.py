@@ -23,7 +23,7 @@ from tidelog.cli.text import counted, examples, note, shown
 @click.option("--data-dir", type=PATH, required=True, help="A folder that is empty or missing.")
 @json_option
 def restore(source: Path, data_dir: Path, as_json: bool) -> int:
-    """Make a data folder of a backup, and verify every byte of it. The backup is only read.
+    """Make a data folder from a backup, and verify every byte of it. The backup is only read.
 
     Either all of it is restored or nothing. The folder belongs to the same cluster and node as the original: do not run
     both at once under one address.

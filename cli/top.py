@@ -40,8 +40,8 @@ class Sample(NamedTuple):
 
 
 @click.command("top", epilog=examples("tidelog top", "tidelog top --interval 10 --count 6 --json"))
-@click.option("--interval", type=Integer(1, DAY_S), default=2, help="Seconds between two looks.")
-@click.option("--count", type=Integer(1), help="End after this many looks.")
+@click.option("--interval", type=Integer(1, DAY_S), default=2, help="Seconds between two updates.")
+@click.option("--count", type=Integer(1), help="Stop after this many updates.")
 @json_option
 @bootstrap_option
 def top(interval: int, count: int | None, as_json: bool, bootstrap: str) -> int:
