@@ -48,8 +48,9 @@ class TopicConfig:
         -1,
         broker="compression.gzip.level",
         choices=("-1", *map(str, range(1, 10))),
-        doc="With `compression.type=gzip`: from 1, fast, to 9, small; -1 is zlib's default, 6. At most 6 is used, and "
-        "at most 4 for batches with more than 1 MiB of records: higher levels can take seconds for a megabyte.",
+        doc="With `compression.type=gzip`: from 1 (fastest) to 9 (smallest); -1 is zlib's default, 6. At most 6 is "
+        "used, and at most 4 for batches with more than 1 MiB of records: higher levels can take seconds for a "
+        "megabyte.",
     )
     compression_lz4_level: int = option(
         "compression.lz4.level",
@@ -58,7 +59,7 @@ class TopicConfig:
         broker="compression.lz4.level",
         at_least=1,
         at_most=17,
-        doc="With `compression.type=lz4`: from 1 to 17, small. 9 is the fast compressor, as in Kafka. "
+        doc="With `compression.type=lz4`: from 1 to 17 (smallest). 9 is the fast compressor, as in Kafka. "
         "Of the others at most 8 is used, and at most 4 for batches with more than 1 MiB of records.",
     )
     compression_type: str = option(
@@ -78,8 +79,9 @@ class TopicConfig:
         broker="compression.zstd.level",
         at_least=-131072,
         at_most=22,
-        doc="With `compression.type=zstd`: up to 22, small; negative levels are faster than 1. At most 12 is used, and "
-        "at most 9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of megabytes.",
+        doc="With `compression.type=zstd`: up to 22 (smallest); negative levels are faster than 1. At most 12 is used, "
+        "and at most 9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of "
+        "megabytes.",
     )
     delete_retention_ms: int = option(
         "delete.retention.ms",
