@@ -158,7 +158,7 @@ class BuildNative(Command):
         from tidelog import native
 
         made_from, record = native.record(), self.folder / native.RECORD
-        if record.exists() and record.read_text() == made_from:
+        if record.exists() and record.read_text(errors="replace") == made_from:
             return
         print("setup: compiling the modules of requests (some minutes)", file=sys.stderr)
         if why := compile_requests(self.folder, checked=self.checked):

@@ -163,10 +163,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Forget everything about the client."""
         self._reading.reasons |= CLOSING
         self._admission.forget(self, self.session.address)
+        # These forget the connection, which refers to them: a cycle would stay until the collector runs, which in an
+        # idle broker is never.
         self._pending.cancel()
-        self._sender.drop()
-        # Connection, transport and sender refer to one another, so they stay until the collector runs. The bytes go at
-        # once.
+        self._sender.end()
         self._received.drop()
         if error is not None:
             # Clients may disconnect at any time; anything else is our fault or the system's.

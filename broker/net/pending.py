@@ -14,6 +14,10 @@ from tidelog.broker.session import Session
 MAX_REQUESTS_IN_FLIGHT: Final = 1000
 
 
+def _ignore() -> None:
+    """Do nothing."""
+
+
 class PendingAnswers:
     """A queue of answers. An incomplete answer counts for what it may hold. Event loop only."""
 
@@ -91,8 +95,9 @@ class PendingAnswers:
         return pays
 
     def cancel(self) -> None:
-        """Give up all answers: the client has gone."""
+        """Give up all answers, and forget the connection: the client has gone."""
         for answer in self.answers:
             if isinstance(answer, Later):
                 answer.cancel()
         self.answers.clear()
+        self._ready = self._lighter = _ignore

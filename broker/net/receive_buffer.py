@@ -24,6 +24,10 @@ _NOTHING: Final = memoryview(b"")
 _SIZE: Final = Struct(">i").unpack_from
 
 
+def _ignore() -> None:
+    """Do nothing."""
+
+
 class ReceiveBuffer:
     """The buffer of one connection, which reads `view`, `filled`, `frame_end`, and adds received bytes to `filled`."""
 
@@ -132,9 +136,10 @@ class ReceiveBuffer:
             self._frame_memory.give_back(self)
 
     def drop(self) -> None:
-        """Release the buffer, and wait for nothing."""
+        """Release the buffer, wait for nothing, and forget the connection."""
         self._frame_memory.give_back(self)
         self.view = _NOTHING
+        self._granted = _ignore
 
     def _use(self, size_bytes: int) -> None:
         kept = self.view[: self.filled]

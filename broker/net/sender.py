@@ -101,6 +101,11 @@ class Sender:
         self.is_paused = False
         self._count()
 
+    def end(self) -> None:
+        """Forget what was not sent, and the connection."""
+        self.drop()
+        self._went_on = self._failed = _ignore
+
     def _count(self) -> None:
         """Update `is_full` and the quota."""
         self.is_full = self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
@@ -179,6 +184,10 @@ class Sender:
         self._write(later.response)
         self._go_on()
         self._went_on()
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 async def _read_all(parts: list[Part]) -> list[Readable]:

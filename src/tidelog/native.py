@@ -70,7 +70,8 @@ def record() -> str:
     lines = []
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.p[yx]*"):
-            if path.suffix in (".py", ".pxd"):
+            # The lock of an editor is a link to nothing.
+            if path.suffix in (".py", ".pxd") and path.is_file():
                 status = path.stat()
                 lines.append(f"{path.relative_to(ROOT)} {status.st_size} {status.st_mtime_ns}\n")
     return "".join(sorted(lines))
@@ -85,7 +86,7 @@ def _find() -> Finder | str:
     if folder is FOLDER and BUNDLED.exists():
         return Finder(BUNDLED)
     try:
-        made_from = (folder / RECORD).read_text()
+        made_from = (folder / RECORD).read_text(errors="replace")
     except OSError as error:
         return f"{INTERPRETED}: {error.filename}: {error.strerror}" if wanted else INTERPRETED
     return Finder(folder) if made_from == record() else STALE.format(folder)

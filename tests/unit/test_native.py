@@ -87,6 +87,22 @@ def test_modules_older_than_a_source_are_not_used(folder: Path) -> None:
     assert file.endswith("clock.py")
 
 
+def test_a_damaged_record_is_one_of_other_sources(folder: Path) -> None:
+    (folder / native.RECORD).write_bytes(b"\xff")
+    state, _ = run(folder)
+    assert state == native.STALE.format(folder)
+
+
+def test_the_lock_of_an_editor_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in native.PACKAGES:
+        (tmp_path / package).mkdir()
+    monkeypatch.setattr(native, "ROOT", tmp_path)
+    (tmp_path / "storage" / "log.py").touch()
+    before = native.record()
+    (tmp_path / "storage" / ".#log.py").symlink_to("user@host.1:2")
+    assert native.record() == before
+
+
 def test_they_can_be_turned_off(folder: Path) -> None:
     assert run("0")[0] == "interpreted: TIDELOG_COMPILED=0"
 
