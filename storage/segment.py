@@ -667,10 +667,6 @@ class Segment:
         for batch in walk.verified(
             self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset, refuses, epoch_at
         ):
-            if batch.end - digested >= walk.CHUNK_BYTES:
-                # In parts, while the bytes are still in memory.
-                digests.add_from(self.file, digested, batch.end)
-                digested = batch.end
             header = batch.header
             if header is None:
                 if damaged_from == NONE:
@@ -679,6 +675,10 @@ class Segment:
             if damaged_from != NONE:
                 summary.damage += (Damage(damaged_from, batch.position, header.base_offset),)
                 damaged_from = NONE
+            if digested < batch.position:
+                digests.add_from(self.file, digested, batch.position)
+            digests.add(batch.data, batch.position)
+            digested = batch.end
             self._note_stored(batch.position, record_times.looked_up(header, batch.data))
         if damaged_from != NONE:
             summary.damage += (Damage(damaged_from, self.size, OFFSET_MAX),)

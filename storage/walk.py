@@ -17,6 +17,8 @@ from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 
 CHUNK_BYTES: Final = 1 << 20
+# How much a walk over headers reads before it knows how large the batches are.
+FIRST_BYTES: Final = 8192
 INT32_MAX: Final = (1 << 31) - 1
 # The leader epoch before the first batch.
 NO_EPOCH: Final = -1
@@ -46,19 +48,25 @@ class Batch(NamedTuple):
 class _Window:
     """The part of a file that is in memory; it moves on with the walk."""
 
-    __slots__ = ("data", "end", "file", "position")
+    __slots__ = ("_bytes", "_first_bytes", "data", "end", "file", "position")
 
-    def __init__(self, file: File, end: int) -> None:
+    def __init__(self, file: File, end: int, first_bytes: int = CHUNK_BYTES) -> None:
         self.file = file
         self.end = end
         self.position = 0
         self.data = b""
+        self._first_bytes = self._bytes = first_bytes
 
     def at(self, position: int, count: int) -> int:
-        """Load `count` bytes from `position`, or as many as the file has; return their index in `data`."""
+        """Load `count` bytes from `position`, or as many as the file has; return their index in `data`.
+
+        A walk over adjacent bytes loads more each time. A walk that jumps over large batches loads `first_bytes`.
+        """
         start = position - self.position
         if start < 0 or start + count > len(self.data):
-            self.data = self.file.pread(min(max(count, CHUNK_BYTES), self.end - position), position)
+            is_jump = start > len(self.data)
+            self._bytes = self._first_bytes if is_jump else min(2 * self._bytes, CHUNK_BYTES)
+            self.data = self.file.pread(min(max(count, self._bytes), self.end - position), position)
             self.position = position
             return 0
         return start
@@ -66,7 +74,7 @@ class _Window:
 
 def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches in a range that is known to consist of whole batches."""
-    window = _Window(file, end)
+    window = _Window(file, end, FIRST_BYTES)
     while position < end:
         at = window.at(position, HEADER_BYTES)
         try:
