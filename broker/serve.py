@@ -43,13 +43,13 @@ async def serve(
     # The flusher returns from the disk to a busy interpreter, and must not wait for Python's default of 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     freed_memory.keep_some()
+    gc.set_threshold(NEW_OBJECTS)
     broker = Broker(config, clock or Clock())
     broker.start()
     try:
         # Objects made during the start stay, so the collector need not look at them.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(NEW_OBJECTS)
         server = Server(broker, test_control=test_control)
         if stop_at_eof:
             threading.Thread(target=_watch_input, args=(broker.loop, server.stop), daemon=True).start()
