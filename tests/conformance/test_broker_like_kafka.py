@@ -299,7 +299,7 @@ def test_every_api_that_we_announce_kafka_has_too(sides: Sides) -> None:
     assert [key for key, (low, _) in ours.items() if low > theirs[key][0]] == []
 
 
-def test_batches_come_back_byte_for_byte(sides: Sides, topic: str) -> None:
+def test_S69_batches_come_back_byte_for_byte(sides: Sides, topic: str) -> None:
     def script(client: RawClient) -> Any:
         for codec in (compression.NONE, compression.GZIP, compression.LZ4, compression.ZSTD):
             fill(client, f"{topic}-{codec}", codec)

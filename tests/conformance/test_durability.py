@@ -1,13 +1,13 @@
-"""docs/durability.md: every test it names is there, and those of a fault test carry its number."""
+"""tests/fault/README.md: every test it names is there, and those of a fault test carry its number."""
 
 import ast
 import re
 
 import pytest
 
-from tests.support.paths import ROOT, TESTS
+from tests.support.paths import TESTS
 
-DOC = (ROOT / "docs" / "durability.md").read_text()
+DOC = (TESTS / "fault" / "README.md").read_text()
 SHOWN = re.compile(r"`([\w/]+\.py)::(\w+)`")
 FAULT = re.compile(r"^\| (F\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 FAULTS = dict(FAULT.findall(DOC))
@@ -24,7 +24,7 @@ def found(file: str, name: str) -> tuple[ast.Module, Test]:
             return tree, node
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return tree, node
-    raise AssertionError(f"docs/durability.md names {file}::{name}, which is not there")
+    raise AssertionError(f"tests/fault/README.md names {file}::{name}, which is not there")
 
 
 def words_of(file: str, name: str) -> str:

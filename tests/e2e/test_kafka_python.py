@@ -57,7 +57,7 @@ def read(source: KafkaConsumer, topic: str, count: int, offset: int = 0) -> list
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_produce_and_consume(shared_broker: Running, topic: str, codec: str) -> None:
+def test_S55_produce_and_consume(shared_broker: Running, topic: str, codec: str) -> None:
     sent = samples(150, codec)
     compression = None if codec == "none" else codec
     with closing(producer(shared_broker, compression_type=compression)) as to:

@@ -3,18 +3,19 @@
 import os
 import re
 import shutil
-import socket
+import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support.paths import ROOT
 from tidelog.config.load import load
-from tidelog.protocol.registry import APIS
 
 DOCKER = ROOT / "docker"
 
@@ -81,66 +82,6 @@ def test_a_mounted_file_takes_the_place_of_the_defaults(
     ]  # fmt: skip
 
 
-def answer_once(listener: socket.socket, answer: bytes, asked: list[bytes]) -> None:
-    connection, _ = listener.accept()
-    with connection:
-        asked.append(connection.recv(100))
-        connection.sendall(answer)
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(20)
-        yield server
-
-
-def healthcheck(ready: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-IS", str(DOCKER / "healthcheck.py")]
-    return subprocess.run(
-        command,
-        env={"TIDELOG_READY_FILE": str(ready)},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
-        ("0000000a0000746900000000", ""),
-        ("0000000a0000746900230000", "error 35"),
-        ("0000000a0000000100000000", "correlation id 1"),
-        ("0000", "closed before an answer"),
-    ],
-)
-def test_the_healthcheck_believes_only_an_answer_to_its_question(
-    listener: socket.socket, tmp_path: Path, answer: str, problem: str
-) -> None:
-    ready = tmp_path / "ready"
-    ready.write_text(f"0.0.0.0:{listener.getsockname()[1]}\n")
-    asked: list[bytes] = []
-    broker = threading.Thread(target=answer_once, args=(listener, bytes.fromhex(answer), asked))
-    broker.start()
-    result = healthcheck(ready)
-    broker.join()
-    assert result.returncode == bool(problem)
-    assert problem in result.stderr
-    assert asked == [bytes.fromhex("0000000a 0012 0000 00007469 ffff")]
-    assert APIS[18].min_version == 0
-
-
-def test_the_healthcheck_fails_while_nothing_is_ready(tmp_path: Path, listener: socket.socket) -> None:
-    missing = healthcheck(tmp_path / "none")
-    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    port = listener.getsockname()[1]
-    listener.close()
-    (tmp_path / "ready").write_text(f"127.0.0.1:{port}")
-    assert "unhealthy: " in healthcheck(tmp_path / "ready").stderr
-
-
 def test_the_compose_file_is_a_configuration() -> None:
     lines = (DOCKER / "compose.yaml").read_text().splitlines()
     environ = dict(match.groups() for line in lines if (match := re.match(r' +(KAFKA_\w+): "?([^"]*)', line)))
@@ -153,10 +94,10 @@ def test_the_compose_file_is_a_configuration() -> None:
 def test_the_dockerfile_names_files_that_are_there() -> None:
     dockerfile = (DOCKER / "Dockerfile").read_text()
     named = set(re.findall(r"(?:docker|requirements)/[\w.-]+", dockerfile)) - {"docker/Dockerfile"}
-    assert len(named) >= 5
+    assert len(named) >= 4
     for name in named:
         assert (ROOT / name).exists(), name
-    for script in (*DOCKER.glob("*.sh"), DOCKER / "healthcheck.py"):
+    for script in DOCKER.glob("*.sh"):
         assert os.access(script, os.X_OK), script
 
 
@@ -172,14 +113,34 @@ NOT_IN_THE_CONTEXT = shutil.ignore_patterns(
 )
 
 
+# Runs a command in a folder as a container engine does: as user 1000, with nothing but the files of the folder.
+CONTAINER = """
+for name in dev proc; do mount --rbind "/$name" "$0/$name"; done
+exec unshare --user --map-user=1000 --map-group=1000 --root="$0" --wd=/ "$@"
+"""
+IMPORT_ALL = """
+import importlib, pkgutil, tidelog
+for module in pkgutil.walk_packages(tidelog.__path__, "tidelog."):
+    try:
+        module.name.endswith("__main__") or importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        print(error.name)
+"""
+SIZE_BYTES = 120_000_000
+
+
+def contained(root: Path, *command: str) -> list[str]:
+    return ["unshare", "--map-root-user", "--mount", "sh", "-euc", CONTAINER, str(root), *command]
+
+
 @pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="nothing would be compiled")
-def test_the_image_is_built_and_serves(tmp_path: Path) -> None:
-    """Build the wheel, install it as the image does, start it by the entrypoint, ask it, stop it."""
-    tree, prefix = tmp_path / "src", tmp_path / "opt"
+def test_the_image_is_small_and_all_that_a_broker_needs(tmp_path: Path, unused_tcp_port: int) -> None:
+    """Make the files of the image by the Dockerfile's steps, and run them as the image does."""
+    tree, prefix, root = tmp_path / "src", tmp_path / "opt", tmp_path / "image"
     shutil.copytree(ROOT, tree, symlinks=True, ignore=NOT_IN_THE_CONTEXT)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "PIP_NO_COMPILE": "1"}  # bytecode would be half of the time
@@ -187,28 +148,65 @@ def test_the_image_is_built_and_serves(tmp_path: Path) -> None:
     subprocess.run([tree / "docker" / "build-wheel.sh", wheels], env=environ, check=True)
     install = [tree / "docker" / "install.sh", prefix, tree / "requirements" / "run.txt", wheels]
     subprocess.run(install, env=environ, check=True)
-    shutil.rmtree(tree)
+    subprocess.run([tree / "docker" / "image.sh", root, prefix], check=True)
 
-    ready = tmp_path / "ready"
+    found = {file: file.lstat() for file in root.rglob("*")}
+    assert sum(status.st_size for status in found.values()) <= SIZE_BYTES
+    # The user is another than the owner.
+    hidden = [file for file, status in found.items() if not status.st_mode & stat.S_IROTH]
+    assert not hidden
+    assert any(file.name == "libgcc_s.so.1" for file in found)  # which libc loads to end a thread
+
+    if subprocess.run(contained(root, "/bin/sh", "-c", ""), check=False).returncode:
+        pytest.skip("this machine does not let a user change the root folder")
+    data = root / "var" / "lib" / "tidelog"
+    data.mkdir(parents=True)
     environ = {
-        "PATH": f"{prefix / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "TIDELOG_CONFIG": "/nonexistent",
-        "TIDELOG_READY_FILE": str(ready),
+        "PATH": f"{prefix / 'bin'}:/bin",
         "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0",
-        "KAFKA_LOG_DIRS": str(tmp_path / "data"),
         "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_HTTP_PORT": str(unused_tcp_port),
     }
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            contained(root, *command), env=environ, check=False, capture_output=True, text=True, timeout=60
+        )
+
+    dockerfile = (DOCKER / "Dockerfile").read_text()
+    (healthcheck,) = re.findall(r"HEALTHCHECK .*\\\n +CMD (.*)", dockerfile)
+    assert run("/bin/sh", "-c", healthcheck).returncode == 1
+    missing = set(run("python", "-c", IMPORT_ALL).stdout.split())
+    assert missing <= {"deltalake", "numpy", "pyarrow", "pyspark", "pytest"}
+
     broker = subprocess.Popen(
-        [DOCKER / "entrypoint.sh"], env=environ, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        contained(root, "entrypoint.sh"), env=environ, stdout=subprocess.PIPE, text=True
     )
     with broker:
         try:
             assert broker.stdout is not None
-            said = broker.stdout.readline()
-            assert "kernel compiled; requests compiled" in said
-            while not ready.exists():
-                assert broker.poll() is None
-            assert healthcheck(ready).returncode == 0
+            assert "kernel compiled; requests compiled" in broker.stdout.readline()
+            address = (root / "tmp" / "tidelog.ready").read_text().strip()
+            assert run("/bin/sh", "-c", healthcheck).returncode == 0
+            with closing(KafkaProducer(bootstrap_servers=address)) as producer:
+                producer.send("t", "h\u00e9llo".encode(), timestamp_ms=1_767_225_600_000).get(timeout=20)
+            with closing(
+                KafkaConsumer("t", bootstrap_servers=address, auto_offset_reset="earliest")
+            ) as consumer:
+                assert next(consumer).value.decode() == "h\u00e9llo"
+            tail = run("tidelog", "tail", "t", "-b", address, "--since", "2026-01-01 01:00 Europe/Berlin")
+            assert (tail.stdout.split("\t")[-1], tail.stderr) == ("h\u00e9llo\n", "")
+            assert "ok       compiled: " in run("tidelog", "doctor", "-b", address).stdout
+            with urlopen(f"http://127.0.0.1:{unused_tcp_port}/health", timeout=20) as health:
+                assert health.status == 200
         finally:
             broker.terminate()
         assert broker.wait(timeout=20) == 0
+    assert run("tidelog", "ping", "-b", address).returncode == 3
+    assert run("/bin/sh", "-c", healthcheck).returncode == 1
+
+    shutil.rmtree(data)
+    data.mkdir(0o500)
+    refused = run("entrypoint.sh")
+    assert refused.returncode == 1
+    assert "/var/lib/tidelog: cannot be used as a data folder" in refused.stderr

@@ -64,7 +64,7 @@ OTHER_DEFAULTS = {
 }
 
 
-def test_defaults_are_those_of_kafka_but_for_a_few() -> None:
+def test_C15_defaults_are_those_of_kafka_but_for_a_few() -> None:
     ours = {row.name: row.text(row.default) for row in TOPIC_OPTIONS.values() if not row.ours}
     assert ours == KAFKA_TOPIC_DEFAULTS | OTHER_DEFAULTS
     cleaners = {row.name: row for row in BrokerConfig().describe() if row.name.startswith("log.cleaner.")}

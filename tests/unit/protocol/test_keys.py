@@ -159,7 +159,7 @@ def test_batches_of_any_size(kernel: Any, count: int) -> None:
         assert kernel.note(bytearray(24 * 150), SECRET, data, columns, 0, room) == (noted, min(room, count))
 
 
-def test_V8_two_keys_of_the_same_md5_are_two_keys(kernel: Any) -> None:
+def test_P17_V8_two_keys_of_the_same_md5_are_two_keys(kernel: Any) -> None:
     other = bytearray(WANG)
     for at in TURNED:
         other[at] ^= 0x80

@@ -56,7 +56,7 @@ def time_type(header: BatchHeader) -> str:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_V2_I5_the_indexes_are_rebuilt_byte_for_byte(folder: Path, clean: bool) -> None:
+def test_S11_V2_I5_the_indexes_are_rebuilt_byte_for_byte(folder: Path, clean: bool) -> None:
     before = index_bytes(folder)
     for name in before:
         (folder / name).unlink()
