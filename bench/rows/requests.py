@@ -20,6 +20,7 @@ class Produces(Workload):
     partitions: int = 1
     records: int = 1
     seconds: float = 3
+    warm_up_seconds: float = 0.5
 
     def measure(self, stage: Stage, _prepared: Any) -> Measures:
         topic = stage.topic(self.partitions)
@@ -35,7 +36,7 @@ class Produces(Workload):
                 partitions=self.partitions,
                 records=self.records,
                 seconds=stage.span(self.seconds),
-                warm_up_seconds=stage.span(0.5),
+                warm_up_seconds=stage.span(self.warm_up_seconds),
             )
         finally:
             stage.strike()
