@@ -3,10 +3,10 @@
 Moves coroutines from one to the other, bounds the time that a request takes in a turn, and cancels requests. A response
 is encoded on the thread where its coroutine ends, or on a reader thread if that took more than a turn.
 
-The reader threads read what is not in the page cache, and do what takes long. At most one of them takes long work: large
-batches, lookups that walk or decompress much, and work that has used up its slice. The others take short work alone,
-however much long work there is. Clients take turns in each, and none has more than one piece of work in progress in
-either. Long work that has used up its slice waits until others had a turn.
+The reader threads read what is not in the page cache, and do what takes long. At most one of them takes long work:
+large batches, lookups that walk or decompress much, and work that has used up its slice. The others take short work
+alone, however much long work there is. Clients take turns in each, and none has more than one piece of work in progress
+in either. Long work that has used up its slice waits until others had a turn.
 """
 
 import asyncio

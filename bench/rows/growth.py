@@ -77,7 +77,10 @@ ROWS = [
     _row(
         "partitions",
         "one-record produce, 10 x 5, spread over more and more partitions",
-        [(f"{n:,}", OnItsOwn(Produces(10, 5, partitions=n, warm_up_seconds=TOUCHED_S))) for n in (1, 100, 1_000, MOST_PARTITIONS)],
+        [
+            (f"{n:,}", OnItsOwn(Produces(10, 5, partitions=n, warm_up_seconds=TOUCHED_S)))
+            for n in (1, 100, 1_000, MOST_PARTITIONS)
+        ],
         "cpu_us",
         ["requests_s", "p99_us", "rss_mb"],
         runs=2,
