@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 @json_option
 @bootstrap_option
 def top(interval: int, count: int | None, as_json: bool, bootstrap: str) -> int:
-    """Show the rates of topics and clients, and the lag of groups, until Ctrl-C.
+    """Show topics, clients and groups by rate and lag, until Ctrl-C.
 
     Clients are shown on the broker's machine, to the user that the broker runs as.
     """
