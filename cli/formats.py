@@ -17,7 +17,10 @@ from tidelog.cli.output import json_bytes, plain, to_json
 from tidelog.config import times
 
 if TYPE_CHECKING:
-    from tidelog.client.fetching import Record
+    from tidelog.client.cluster import Partition
+    from tidelog.client.fetching import Read, Record
+    from tidelog.protocol.records.batch import BatchHeader
+    from tidelog.protocol.records.lines import Line
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -43,6 +46,60 @@ def choose(name: str, *, names_topic: bool = False) -> Format:
     raise CommandError(
         f"--format {name}: must be text, json or a template such as '{{offset}} {{value}}'", USAGE
     )
+
+
+def line_reader(name: str, write: Format, *, names_topic: bool = False) -> "Read[Line] | None":
+    """Return a function that reads the records of a batch as lines in a format, many at once; None for a template.
+
+    The lines are those of `write`, which makes those that need more than copying.
+    """
+    if name not in ("text", "json"):
+        return None
+    from tidelog.client.fetching import Record, records
+    from tidelog.protocol.records import build
+    from tidelog.protocol.records.legacy import MAGICS
+    from tidelog.protocol.records.lines import Line, Shape
+
+    show = _times()
+
+    def shape(topic: str, partition: int, kind: int) -> Shape:
+        if name == "json":
+            head = f'{{"topic": {_quoted(topic)}, "partition": {partition}, "offset": '.encode()
+            after = f'"timestamp_type": {_TYPES_IN_JSON[kind]}, "key": '
+            return Shape(
+                lambda timestamp: (head, f', "timestamp": {timestamp}, {after}'.encode()),
+                b', "value": ',
+                b', "headers": []}\n',
+                b"null",
+                quotes=True,
+            )
+        place = f"{topic}:{partition}" if names_topic else str(partition)
+        return Shape(
+            lambda timestamp: (f"{show(timestamp)}\t{place}:".encode(), b"\t"),
+            b"\t",
+            b"\n",
+            NULL.encode(),
+            quotes=False,
+        )
+
+    def read(key: "Partition", data: memoryview, at: int, header: "BatchHeader", offset: int) -> "list[Line]":
+        if header.magic in MAGICS:
+            return [
+                Line(each.offset, each.timestamp, write(each))
+                for each in records(key, data, at, header, offset)
+            ]
+        topic, partition, _ = key
+        kind = int(header.is_log_append_time)
+
+        def other(row: "build.Row") -> bytes:
+            place, timestamp, its_key, value, headers = row
+            return write(Record(topic, partition, place, timestamp, kind, its_key, value, list(headers)))
+
+        return build.read_lines(
+            data, at, build.READ_LIMIT_BYTES, offset, shape(topic, partition, kind), other
+        )
+
+    return read
 
 
 def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[str, Any]:
