@@ -28,6 +28,8 @@ _TYPES_IN_JSON: Final = {number: f'"{name}"' for number, name in enumerate(TIMES
 WIDTH_DIGITS: Final = 4
 # What PostgreSQL's COPY prints, so that a tombstone is not the text "null".
 NULL: Final = "\\N"
+# A text that looks like it has one more backslash.
+_LIKE_NULL: Final = re.compile(r"\\+N")
 
 Format = Callable[["Record"], bytes]
 
@@ -108,11 +110,17 @@ def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[s
     return {**json_bytes("key", key), **json_bytes("value", value), "headers": shown}
 
 
-def plain_headers(headers: Any, null: str = "null") -> str:
+def plain_headers(headers: Any, show: Callable[[bytes | None], str] = plain) -> str:
     """Return headers as name=value words."""
-    return " ".join(
-        f"{plain(name.encode())}={null if data is None else plain(data)}" for name, data in headers
-    )
+    return " ".join(f"{plain(name.encode())}={show(data)}" for name, data in headers)
+
+
+def _cell(data: bytes | None) -> str:
+    """Return bytes of a record for a line of text; `lines.text_reader` reads null and what looks like it back."""
+    if data is None:
+        return NULL
+    text = plain(data)
+    return f"\\{text}" if _LIKE_NULL.fullmatch(text) else text
 
 
 def _text(names_topic: bool) -> Format:
@@ -121,10 +129,8 @@ def _text(names_topic: bool) -> Format:
     def write(record: "Record") -> bytes:
         topic, partition, offset, timestamp, _, key, value, headers = record
         place = f"{topic}:{partition}:{offset}" if names_topic else f"{partition}:{offset}"
-        shown_key = NULL if key is None else plain(key)
-        shown_value = NULL if value is None else plain(value)
-        shown_headers = f"\t{plain_headers(headers, NULL)}" if headers else ""
-        return f"{show(timestamp)}\t{place}\t{shown_key}\t{shown_value}{shown_headers}\n".encode()
+        shown_headers = f"\t{plain_headers(headers, _cell)}" if headers else ""
+        return f"{show(timestamp)}\t{place}\t{_cell(key)}\t{_cell(value)}{shown_headers}\n".encode()
 
     return write
 
