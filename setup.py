@@ -33,6 +33,7 @@ LOOPS = (
     "records/kernel",
     "records/key_hashes",
     "records/keys",
+    "records/lines",
     "records/search",
     "records/tally",
     "records/validate",

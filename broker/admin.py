@@ -1,10 +1,10 @@
 """The commands of DATA/.admin, for the `tidelog` command on the same machine.
 
-They make or read files of the data folder beside the running broker, so they are no requests of Kafka's protocol. Each
+They make files in the data folder beside the running broker, or show what no request of Kafka's protocol does. Each
 command names the cluster that its sender has seen. Long work runs on the maintenance thread, in steps. Event loop only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.broker import backup
@@ -18,9 +18,10 @@ from tidelog.config.errors import ConfigError
 class Admin(Commands):
     """The commands of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        """Serve a broker."""
+    def __init__(self, broker: Broker, clients: Callable[[int], list[dict[str, Any]]]) -> None:
+        """Serve a broker; `clients` returns the figures of the next connections after a number."""
         self._broker = broker
+        self._clients = clients
 
     example = '{"do": "ping", "cluster_id": "..."}'
     refusals = (*Commands.refusals, ConfigError, TopicExists, TopicNamesCollide, BrokerStops)
@@ -36,6 +37,10 @@ class Admin(Commands):
 
     async def _do_ping(self) -> Answer:
         return {}
+
+    async def _do_clients(self, after: int) -> Answer:
+        """Return some connections with a number above `after`, in order; none after the last one."""
+        return {"clients": self._clients(after)}
 
     async def _do_fork(
         self,

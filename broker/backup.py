@@ -35,15 +35,9 @@ async def make(broker: Broker, process: str) -> dict[str, Any]:
     data = broker.logs.directory
     folder = cut.folder_of(data, process)
     cut.remove(folder)
-    try:
+    with files.whole(folder, folder):
         files.make_folder(folder)
         return _make(broker, data, folder)
-    except OSError as error:
-        cut.remove(folder)
-        raise StorageError(f"{error.filename or folder}: {error.strerror or error}") from error
-    except BaseException:
-        cut.remove(folder)
-        raise
 
 
 def _make(broker: Broker, data: Path, folder: Path) -> dict[str, Any]:

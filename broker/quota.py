@@ -40,6 +40,10 @@ class Quota:
         """Tell whether the limit is reached."""
         return self.total_bytes >= self.limit_bytes
 
+    def held_bytes(self, owner: Owner) -> int:
+        """Return how much a connection holds."""
+        return self._by_owner.get(owner, 0)
+
     def room_bytes(self, owner: Owner) -> int:
         """Return how much more a connection may hold; negative if it holds too much."""
         limit = self.limit_bytes

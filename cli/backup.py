@@ -34,7 +34,12 @@ _SPARE_BYTES: Final = 1 << 20
         "tidelog backup --to /mnt/backups/monday", "tidelog backup --to /mnt/backups/monday --rate 50000000"
     ),
 )
-@click.option("--to", type=PATH, required=True, help="A folder that is empty or missing.")
+@click.option(
+    "--to",
+    type=PATH,
+    required=True,
+    help="A folder that is empty or missing, or holds a backup that was not finished.",
+)
 @click.option(
     "--rate", type=Integer(1, LONG_MAX), help="Copy at most this many bytes a second. Default: no limit."
 )
@@ -83,7 +88,10 @@ def _back_up(folder: DataFolder, to: Path, rate: int) -> tuple[dict[str, Any], i
 
 @contextmanager
 def _target(to: Path, data: Path) -> Iterator[None]:
-    """Make the folder of the backup; remove what was made if the block fails."""
+    """Make the folder of the backup, and lock it; remove what was made if the block fails."""
+    from tidelog.storage import backup as made
+    from tidelog.storage import files
+
     if to.resolve().is_relative_to(data.resolve()):
         raise CommandError(f"{to}: is in the data folder {data}; use a folder on another disk", USAGE)
     is_new = not to.exists()
@@ -91,21 +99,45 @@ def _target(to: Path, data: Path) -> Iterator[None]:
         raise CommandError(
             f"{to}: is a link to {to.readlink()}, which does not exist; make that folder", USAGE
         )
-    try:
+    with _usable(to):
         to.mkdir(parents=True, exist_ok=True)
-        if any(to.iterdir()):
-            raise CommandError(f"{to}: is not empty; each backup needs a folder of its own", USAGE)
-        (to / "files").mkdir()
-    except OSError as error:
-        raise CommandError(f"{to}: cannot be used: {error.strerror}", USAGE) from error
+        _check_unused(to, is_empty=not any(to.iterdir()))
+        lock = files.FolderLock(to / made.MANIFEST)
+    try:
+        _check_unused(to)  # another command may have finished meanwhile
+        try:
+            with _usable(to):
+                files.remove_folder(to / made.FILES)
+                (to / made.FILES).mkdir()
+                files.sync_folder(to)
+            yield
+        except BaseException:
+            files.remove_folder(to if is_new else to / made.FILES)
+            if not is_new:
+                for left in to.glob(f"{made.MANIFEST}*"):
+                    left.unlink(missing_ok=True)
+            raise
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _usable(to: Path) -> Iterator[None]:
+    """Raise CommandError for an error of the system."""
     try:
         yield
-    except BaseException:
-        shutil.rmtree(to if is_new else to / "files", ignore_errors=True)
-        if not is_new:
-            for left in to.glob("manifest.json*"):
-                left.unlink(missing_ok=True)
-        raise
+    except BlockingIOError:
+        raise CommandError(f"{to}: another command makes a backup there; use another folder", USAGE) from None
+    except OSError as error:
+        raise CommandError(f"{to}: cannot be used: {error.strerror}", USAGE) from error
+
+
+def _check_unused(to: Path, *, is_empty: bool = False) -> None:
+    """Raise CommandError unless a folder is empty or holds a backup that was not finished."""
+    from tidelog.storage import backup as made
+
+    if not is_empty and not made.is_unfinished(to):
+        raise CommandError(f"{to}: is not empty; each backup needs a folder of its own", USAGE)
 
 
 def _copy(source: Path, to: Path, rate: int) -> tuple[dict[str, Any], int]:
@@ -113,15 +145,13 @@ def _copy(source: Path, to: Path, rate: int) -> tuple[dict[str, Any], int]:
     import json
 
     from tidelog.storage import backup as made
-    from tidelog.storage import cut
+    from tidelog.storage import cut, layout
 
     plan = json.loads((source / cut.PLAN).read_bytes())
     sizes: dict[str, int] = plan["sizes"]
-    wanted = {
-        name: sizes.get(name, (source / name).stat().st_size)
-        for name in made.names_in(source)
-        if name != cut.PLAN
-    }
+    # The ids come last: without them, an incomplete copy of these files is no data folder either.
+    names = sorted(made.names_in(source), key=lambda name: name == layout.META)
+    wanted = {name: sizes.get(name, (source / name).stat().st_size) for name in names if name != cut.PLAN}
     total = sum(wanted.values())
     free = shutil.disk_usage(to).free
     if total + _SPARE_BYTES > free:

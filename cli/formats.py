@@ -17,7 +17,10 @@ from tidelog.cli.output import json_bytes, plain, to_json
 from tidelog.config import times
 
 if TYPE_CHECKING:
-    from tidelog.client.fetching import Record
+    from tidelog.client.cluster import Partition
+    from tidelog.client.fetching import Read, Record
+    from tidelog.protocol.records.batch import BatchHeader
+    from tidelog.protocol.records.lines import Line
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -25,6 +28,8 @@ _TYPES_IN_JSON: Final = {number: f'"{name}"' for number, name in enumerate(TIMES
 WIDTH_DIGITS: Final = 4
 # What PostgreSQL's COPY prints, so that a tombstone is not the text "null".
 NULL: Final = "\\N"
+# A text that looks like it has one more backslash.
+_LIKE_NULL: Final = re.compile(r"\\+N")
 
 Format = Callable[["Record"], bytes]
 
@@ -45,17 +50,77 @@ def choose(name: str, *, names_topic: bool = False) -> Format:
     )
 
 
+def line_reader(name: str, write: Format, *, names_topic: bool = False) -> "Read[Line] | None":
+    """Return a function that reads the records of a batch as lines in a format, many at once; None for a template.
+
+    The lines are those of `write`, which makes those that need more than copying.
+    """
+    if name not in ("text", "json"):
+        return None
+    from tidelog.client.fetching import Record, records
+    from tidelog.protocol.records import build
+    from tidelog.protocol.records.legacy import MAGICS
+    from tidelog.protocol.records.lines import Line, Shape
+
+    show = _times()
+
+    def shape(topic: str, partition: int, kind: int) -> Shape:
+        if name == "json":
+            head = f'{{"topic": {_quoted(topic)}, "partition": {partition}, "offset": '.encode()
+            after = f'"timestamp_type": {_TYPES_IN_JSON[kind]}, "key": '
+            return Shape(
+                lambda timestamp: (head, f', "timestamp": {timestamp}, {after}'.encode()),
+                b', "value": ',
+                b', "headers": []}\n',
+                b"null",
+                quotes=True,
+            )
+        place = f"{topic}:{partition}" if names_topic else str(partition)
+        return Shape(
+            lambda timestamp: (f"{show(timestamp)}\t{place}:".encode(), b"\t"),
+            b"\t",
+            b"\n",
+            NULL.encode(),
+            quotes=False,
+        )
+
+    def read(key: "Partition", data: memoryview, at: int, header: "BatchHeader", offset: int) -> "list[Line]":
+        if header.magic in MAGICS:
+            return [
+                Line(each.offset, each.timestamp, write(each))
+                for each in records(key, data, at, header, offset)
+            ]
+        topic, partition, _ = key
+        kind = int(header.is_log_append_time)
+
+        def other(row: "build.Row") -> bytes:
+            place, timestamp, its_key, value, headers = row
+            return write(Record(topic, partition, place, timestamp, kind, its_key, value, list(headers)))
+
+        return build.read_lines(
+            data, at, build.READ_LIMIT_BYTES, offset, shape(topic, partition, kind), other
+        )
+
+    return read
+
+
 def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[str, Any]:
     """Return key, value and headers of a record for JSON."""
     shown = [{"name": name, **json_bytes("value", data)} for name, data in headers]
     return {**json_bytes("key", key), **json_bytes("value", value), "headers": shown}
 
 
-def plain_headers(headers: Any, null: str = "null") -> str:
+def plain_headers(headers: Any, show: Callable[[bytes | None], str] = plain) -> str:
     """Return headers as name=value words."""
-    return " ".join(
-        f"{plain(name.encode())}={null if data is None else plain(data)}" for name, data in headers
-    )
+    return " ".join(f"{plain(name.encode())}={show(data)}" for name, data in headers)
+
+
+def _cell(data: bytes | None) -> str:
+    """Return bytes of a record for a line of text; `lines.text_reader` reads null and what looks like it back."""
+    if data is None:
+        return NULL
+    text = plain(data)
+    return f"\\{text}" if _LIKE_NULL.fullmatch(text) else text
 
 
 def _text(names_topic: bool) -> Format:
@@ -64,10 +129,8 @@ def _text(names_topic: bool) -> Format:
     def write(record: "Record") -> bytes:
         topic, partition, offset, timestamp, _, key, value, headers = record
         place = f"{topic}:{partition}:{offset}" if names_topic else f"{partition}:{offset}"
-        shown_key = NULL if key is None else plain(key)
-        shown_value = NULL if value is None else plain(value)
-        shown_headers = f"\t{plain_headers(headers, NULL)}" if headers else ""
-        return f"{show(timestamp)}\t{place}\t{shown_key}\t{shown_value}{shown_headers}\n".encode()
+        shown_headers = f"\t{plain_headers(headers, _cell)}" if headers else ""
+        return f"{show(timestamp)}\t{place}\t{_cell(key)}\t{_cell(value)}{shown_headers}\n".encode()
 
     return write
 

@@ -214,12 +214,14 @@ def _partitions(
     shell_complete=completion.groups,
     help="Names, or patterns such as 'test-*'.",
 )
-@click.option("--address", metavar="ADDRESS", help="Only groups for which this address has committed.")
+@click.option(
+    "--address", metavar="ADDRESS", help="Only groups whose offsets were committed from this address."
+)
 @yes_option
 @json_option
 @bootstrap_option
 def delete(names: Sequence[str], address: str | None, yes: bool, as_json: bool, bootstrap: str) -> int:
-    """Delete groups without members, and their committed offsets."""
+    """Delete groups and their committed offsets. A group with members is kept."""
     with connected(bootstrap) as cluster:
         from tidelog.client import groups as client_groups
 

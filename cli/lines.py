@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ _USED: Final = ("partition", "timestamp", "key", "key_base64", "value", "value_b
 _HEADER: Final = ("name", "value", "value_base64")
 _EXAMPLE: Final = '{"key": "a", "value": "b"}'
 _HEADERS_WANTED: Final = '\'headers\' must be a list such as [{"name": "a", "value": "b"}]'
+_LIKE_NULL: Final = re.compile(rb"\\+N")
 _TIMESTAMP_MAX: Final = (1 << 63) - 1
 
 
@@ -32,21 +34,34 @@ Reader = Callable[[bytes], Outgoing]
 
 
 def text_reader(defaults: Outgoing, key_separator: bytes | None, empty_is_null: bool) -> Reader:
-    """Return a reader of lines of text; with `empty_is_null`, an empty value is null."""
+    """Return a reader of lines of text; with `empty_is_null`, an empty value is null.
 
+    With a separator, lines are as `tail` prints key and value: \\N is null, and a text with more backslashes before N
+    has one less.
+    """
     _, key, headers, partition, timestamp = defaults
 
     def read(line: bytes) -> Outgoing:
-        value, its_key = line.removesuffix(b"\r"), key
+        line = line.removesuffix(b"\r")
+        its_key: bytes | None = key
+        value: bytes | None = line
         if key_separator is not None:
-            its_key, found, value = value.partition(key_separator)
+            before, found, after = line.partition(key_separator)
             if not found:
                 raise ValueError(f"it has no {key_separator.decode()!r} between key and value")
+            its_key, value = _cell(before), _cell(after)
         return Outgoing(
             None if empty_is_null and not value else value, its_key, headers, partition, timestamp
         )
 
     return read
+
+
+def _cell(text: bytes) -> bytes | None:
+    """Return a key or value as `formats` shows it."""
+    if not _LIKE_NULL.fullmatch(text):
+        return text
+    return text[1:] if len(text) > 2 else None
 
 
 class Values:

@@ -43,7 +43,7 @@ _VERBS: Final = {
     "log-dirs": ("log_dirs.log_dirs", "Show the size of each partition, and how full the disk is."),
     "ping": ("ping.ping", "Ask a broker whether it answers."),
     "doctor": ("doctor.doctor", "Check the clock, the disk, the limits and a broker."),
-    "top": ("top.top", "Show the rates of topics and the lag of groups."),
+    "top": ("top.top", "Show topics, clients and groups by rate and lag."),
     "health": ("health.health", "Show whether a broker is healthy."),
     "pipeline": ("pipeline.pipeline", "Run a job over the log: backfill, ingest, audit, others."),
     "topics": ("topics.topics", "Create, list, describe, alter and delete topics."),

@@ -17,8 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -51,7 +52,7 @@ from tidelog.config.kinds import INT_MAX
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster, Partition
-    from tidelog.client.fetching import Polled, Record
+    from tidelog.client.fetching import Polled, Read, Record
 
     Places = Mapping[Partition | int | None, int]
 
@@ -147,13 +148,15 @@ def tail(
             f"--since {since} is later than --until {until}: {since_shown} is after {until_shown}", USAGE
         )
     several = len(topics) > 1 or is_pattern(topics[0])
-    write = formats.choose("json" if as_json else format_name, names_topic=several)
+    format_name = "json" if as_json else format_name
+    write = formats.choose(format_name, names_topic=several)
     matches = _matcher(key, grep)
+    read = None if matches is not None else formats.line_reader(format_name, write, names_topic=several)
     if since_ms is not None and since_ms > at_ms:
         note(f"--since {since} is in the future, {times.show(since_ms)}: earlier records are not printed")
     readers: list[Reader] = []
     is_whole = False
-    output = _Output(write, matches, first, count)
+    output = _Output(write if read is None else attrgetter("text"), matches, first, count)
     with suppress(KeyboardInterrupt), connected(bootstrap) as cluster:
         chosen = _chosen(cluster, topics, partitions or [each for each in places if isinstance(each, int)])
         by_append = False
@@ -163,11 +166,13 @@ def tail(
         with progress(f"tail {' '.join(topics)}", beside_output=True) as advance:
             ends = None
             if last is not None:
-                readers.append(_print_last(cluster, chosen, span, last, output, advance))
+                readers.append(_print_last(cluster, chosen, span, last, output, advance, read))
                 ends = readers[0].ends
             if last is None or follow:
                 listed = None if partitions or places else lambda: _chosen(cluster, topics, ())
-                readers.append(Reader(cluster, list(ends or chosen), span, starts=ends, listed=listed))
+                readers.append(
+                    Reader(cluster, list(ends or chosen), span, starts=ends, listed=listed, read=read)
+                )
                 # After the ends are known: records that are appended from here on are printed.
                 if follow and (until_ms is None or until_ms > at_ms):
                     note(
@@ -306,7 +311,7 @@ class _Output:
 
     def __init__(
         self,
-        write: formats.Format,
+        write: Callable[[Any], bytes],
         matches: "Callable[[Record], bool] | None" = None,
         first: int | None = None,
         counts: bool = False,
@@ -318,13 +323,13 @@ class _Output:
         self._first = first
         self._counts = counts
 
-    def chosen(self, span: Span, records: "list[Record]") -> "list[Record]":
+    def chosen(self, span: Span, records: list[Any]) -> list[Any]:
         """Return the records that are in a span and match."""
         if not span.has_all:
             records = [record for record in records if span.has(record.timestamp)]
         return records if self.matches is None else list(filter(self.matches, records))
 
-    def take(self, records: "list[Record]") -> None:
+    def take(self, records: list[Any]) -> None:
         """Print or count records."""
         if self._first is not None:
             records = records[: self._first - self.count]
@@ -357,26 +362,23 @@ def _print_last(
     count: int,
     output: _Output,
     advance: Callable[[int], object],
+    read: "Read[Any] | None" = None,
 ) -> "Reader":
     """Print the last records of a span, and return the reader that found them.
 
     Offsets may be missing, so reading of each partition begins further and further before the end until it has given
     enough records. Those of another partition do not stand in for them: they may be older.
     """
-    from tidelog.client.cluster import Partition
-
     distances: dict[Partition | int | None, int] = dict.fromkeys(chosen, -count)
     begins_at_start = not span.has_all or bool(span.places) or output.matches is not None
     noted: set[Partition] = set()
     while True:
         places: Places = span.places if begins_at_start else distances
-        reader = Reader(cluster, chosen, span._replace(follow=False, places=places), noted=noted)
-        last: deque[Record] = deque(maxlen=count)
-        given: Counter[Partition] = Counter()
+        reader = Reader(cluster, chosen, span._replace(follow=False, places=places), noted=noted, read=read)
+        last: deque[Any] = deque(maxlen=count)
         for records in reader.read():
-            given.update(Partition(record.topic, record.partition) for record in records)
             last += output.chosen(span, records)
-        lacking = [key for key in reader.partial if given[key] < count]
+        lacking = [key for key in reader.partial if reader.given[key] < count]
         if begins_at_start or not lacking:
             break
         for key in lacking:
@@ -395,7 +397,7 @@ class _Partition:
         self.key = key
         self.next_offset = next_offset
         self.end = end
-        self.queue: deque[Record] = deque()
+        self.queue: deque[Any] = deque()
 
     @property
     def is_behind(self) -> bool:
@@ -417,13 +419,19 @@ class Reader:
         starts: "Mapping[Partition, int] | None" = None,
         noted: "set[Partition] | None" = None,
         listed: "Callable[[], Sequence[Partition]] | None" = None,
+        read: "Read[Any] | None" = None,
     ) -> None:
         """Find where the span starts and ends in each partition; with `starts`, where it ends.
 
         Partitions in `noted` were named on standard error before as not read to their end. `listed` returns the
-        partitions that exist: while it follows, new ones are read from their start.
+        partitions that exist: while it follows, new ones are read from their start. With `read`, its results take the
+        place of records: they have an offset and a timestamp.
         """
+        from tidelog.client import fetching
+
         self.damaged: list[Partition] = []
+        self.given: Counter[Partition] = Counter()  # how many records came of each partition
+        self._read = fetching.records if read is None else read
         self._cluster = cluster
         self._span = span
         self._follow = span.follow
@@ -488,7 +496,7 @@ class Reader:
             return self._at(self._span.until_ms, ends)
         return ends
 
-    def read(self) -> "Iterator[list[Record]]":
+    def read(self) -> Iterator[list[Any]]:
         """Yield lists of records in order; with `follow`, without end."""
         last_news = time.monotonic()
         while True:
@@ -538,7 +546,7 @@ class Reader:
     def _poll(self) -> bool:
         """Fetch the next records; return whether the read has advanced."""
         from tidelog.client.errors import Retriable, UnknownTopic
-        from tidelog.client.fetching import poll
+        from tidelog.client.fetching import poll_as
 
         wanted = {
             part.key: part.next_offset
@@ -547,7 +555,7 @@ class Reader:
             and (len(part.queue) < QUEUE_MAX_RECORDS or len(self._partitions) == 1)
         }
         try:
-            answers = poll(self._cluster, wanted, WAIT_MS)
+            answers = poll_as(self._cluster, wanted, WAIT_MS, self._read)
         except UnknownTopic as error:
             topic = error.topic
             raise CommandError(f"topic {topic} was deleted while it was read") from error
@@ -567,7 +575,7 @@ class Reader:
             time.sleep(WAIT_MS / 1000)  # the broker answers a refusal at once
         return any(is_news)
 
-    def _take(self, part: _Partition, answer: "Polled") -> bool:
+    def _take(self, part: _Partition, answer: "Polled[Any]") -> bool:
         """Queue the records of a partition; return whether the read has advanced."""
         from tidelog.client.offsets import EARLIEST
         from tidelog.protocol.error_codes import ErrorCode
@@ -583,6 +591,7 @@ class Reader:
         if not self._follow and answer.next_offset > part.end:
             records = [record for record in records if record.offset < part.end]
         part.queue += records
+        self.given[part.key] += len(records)
         is_news = answer.next_offset > part.next_offset
         part.next_offset = answer.next_offset
         if is_news:
@@ -609,9 +618,9 @@ class Reader:
             f"{key.partition} --offset N"
         )
 
-    def _merge(self) -> "list[Record]":
+    def _merge(self) -> list[Any]:
         """Take the records that no record still to come can precede."""
-        records: list[Record] = []
+        records: list[Any] = []
         if any(not part.queue and part.is_behind for part in self._partitions):
             return records
         waiting = [part for part in self._partitions if part.queue]

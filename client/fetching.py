@@ -5,9 +5,9 @@ silence: if retention deletes records during the read, that is an error, unless 
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tidelog.client.cluster import Cluster, Partition, by_topic, check
 from tidelog.client.connection import Connection
@@ -27,6 +27,8 @@ from tidelog.protocol.records.build import READ_LIMIT_BYTES
 from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError
 from tidelog.protocol.records.legacy import MAGICS
 from tidelog.protocol.wire.types import ZERO_UUID
+
+T = TypeVar("T")
 
 MOST_BYTES: Final = 8 << 20
 LEAST_BYTES: Final = 64 << 10
@@ -244,23 +246,36 @@ class Record(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-class Polled(NamedTuple):
-    """The records of a partition from an offset on, and the next offset to read.
+class Polled(NamedTuple, Generic[T]):
+    """The records of a partition from an offset on, or what was made of them, and the next offset to read.
 
     The error code is that of the next offset: 0, OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE or KAFKA_STORAGE_ERROR.
     """
 
-    records: list[Record]
+    records: list[T]
     next_offset: int
     error_code: int = 0
 
 
-def poll(cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int) -> dict[Partition, Polled]:
+# Reads the entry at a position of the data, from an offset on; RecordError, RecordsError.
+Read = Callable[[Partition, memoryview, int, BatchHeader, int], list[T]]
+
+
+def poll(
+    cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int
+) -> dict[Partition, Polled[Record]]:
     """Return the next records of each partition, some MiB at most; wait if there are none.
 
     A broker fills its answer in the order of `positions`, so put the partitions that were just read last. Retriable,
     UnknownTopic.
     """
+    return poll_as(cluster, positions, wait_ms, records)
+
+
+def poll_as(
+    cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int, read: Read[T]
+) -> dict[Partition, Polled[T]]:
+    """Return what `read` makes of the records that `poll` returns."""
     by_leader = cluster.by_leader(positions)
     for connection, partitions in by_leader.items():
         asked = [
@@ -278,33 +293,33 @@ def poll(cluster: Cluster, positions: Mapping[Partition, int], wait_ms: int) -> 
             for name, some in by_topic(partitions).items()
         ]
         connection.send(FETCH, _request(asked, wait_ms, MOST_BYTES), _BY_NAME)
-    found: dict[Partition, Polled] = {}
+    found: dict[Partition, Polled[T]] = {}
     for connection in by_leader:
         answer = connection.receive()
         check(answer.error_code, "fetch")
         for topic in answer.responses:
             for data in topic.partitions:
                 key = Partition(topic.topic, data.partition_index)
-                found[key] = _polled(key, positions[key], data)
+                found[key] = _polled(key, positions[key], data, read)
     return found
 
 
-def _polled(key: Partition, offset: int, data: PartitionData) -> Polled:
+def _polled(key: Partition, offset: int, data: PartitionData, read: Read[T]) -> Polled[T]:
     if data.error_code:
         if data.error_code not in _POLLED_CODES:
             check(data.error_code, f"{key}@{offset}")
         return Polled([], offset, data.error_code)
     whole = whole_entries(key, memoryview(data.records or b""), offset)  # type: ignore[arg-type]
-    records: list[Record] = []
+    found: list[T] = []
     for at, header in whole.entries:
         try:
             if not entries.check_crc(whole.data, at, header):
                 raise CorruptBatch("the checksum is wrong")
             if not header.is_control:
-                records += _records(key, whole.data, at, header, offset)
+                found += read(key, whole.data, at, header, offset)
         except (RecordError, RecordsError):
-            return Polled(records, max(offset, header.base_offset), ErrorCode.CORRUPT_MESSAGE)
-    return Polled(records, whole.next_offset)
+            return Polled(found, max(offset, header.base_offset), ErrorCode.CORRUPT_MESSAGE)
+    return Polled(found, whole.next_offset)
 
 
 def read_entry(data: memoryview, at: int, header: BatchHeader) -> Iterator[build.Record]:
@@ -314,7 +329,7 @@ def read_entry(data: memoryview, at: int, header: BatchHeader) -> Iterator[build
     return build.read_records(data, at, READ_LIMIT_BYTES)
 
 
-def _records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
+def records(key: Partition, data: memoryview, at: int, header: BatchHeader, offset: int) -> list[Record]:
     """Return the records of an entry that are at or after an offset."""
     topic, partition, _ = key
     is_older, kind = header.magic in MAGICS, int(header.is_log_append_time)

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from tidelog.protocol.records import batch, encode, kept, kernel, key_hashes, keys, search, tally, validate
+from tidelog.protocol.records import (
+    batch,
+    encode,
+    kept,
+    kernel,
+    key_hashes,
+    keys,
+    lines,
+    search,
+    tally,
+    validate,
+)
 from tidelog.protocol.wire import layout, reader, writer
 
 COMPILED: Final = not any(
@@ -14,6 +25,7 @@ COMPILED: Final = not any(
         kernel,
         key_hashes,
         keys,
+        lines,
         search,
         tally,
         validate,

@@ -1,10 +1,10 @@
 """A backup: copies of the files of a data folder, and a manifest with their sizes and checksums, which is written last.
 
     DIR/files/           a data folder as of one moment (`cut`), as a kill would have left it
-    DIR/manifest.json    what is in it; a folder without one is no backup
+    DIR/manifest.json    what is in it; empty until the backup is complete, and locked by the process that makes it
 
 Owns this format, and copies that are verified: a checksum is computed from the bytes that are copied, and compared with
-what the disk has of the copy. No broker starts on DIR, which has no `meta.properties`, or on DIR/files (`layout`).
+what the disk has of the copy. No broker starts on DIR or on DIR/files (`layout`).
 """
 
 import hashlib
@@ -114,8 +114,14 @@ def sync_folders(folder: Path) -> None:
     files.sync_folder(folder)
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Tell whether a folder holds a backup that is being made, or was not finished. OSError."""
+    manifest = files.status(folder / MANIFEST)
+    return manifest is not None and not manifest.size
+
+
 def save(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, which makes a folder a backup; everything else is on disk. OSError."""
+    """Write the manifest, which completes a backup; everything else is on disk. OSError."""
     content = {
         "version": VERSION,
         **manifest.about,
@@ -131,7 +137,11 @@ def load(folder: Path) -> Manifest:
         raise StorageError(f"{folder}: there is no such folder")
     data = files.load(path)
     if data is None:
-        raise StorageError(f"{folder}: has no {MANIFEST}, so it is no backup, or one that was not finished")
+        raise StorageError(f"{folder}: has no {MANIFEST}, so it is no backup")
+    if not data:
+        raise StorageError(
+            f"{folder}: this backup was not finished; make it again: tidelog backup --to {folder}"
+        )
     try:
         content = json.loads(data)
         version = content.pop("version")

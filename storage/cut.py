@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from tidelog.storage import files, pins
 from tidelog.storage.layout import (
     APPEND_INDEX,
+    CUTS,
     INDEX,
     LEADER_EPOCHS,
     LOG,
@@ -33,7 +34,6 @@ from tidelog.storage.producer_snapshots import snapshot_path
 from tidelog.storage.segment import Segment
 from tidelog.storage.summary import Summary
 
-FOLDER: Final = ".backup"
 PLAN: Final = "cut.json"
 
 Summaries = Mapping[Path, bytes]
@@ -109,7 +109,7 @@ def _link(path: Path, folder: Path, *, is_needed: bool = False) -> None:
 
 def folder_of(data: Path, process: str) -> Path:
     """Return the folder of the cut that a process copies."""
-    return data / FOLDER / process
+    return data / CUTS / process
 
 
 @contextmanager
@@ -128,8 +128,8 @@ def sweep(data: Path, now_ms: int) -> None:
     A process of another container has ended if its cut is not locked. It has LEASE_MS to lock it.
     """
     with suppress(OSError):  # usually there is no such folder
-        for process, _ in files.list_folder(data / FOLDER):
-            folder = data / FOLDER / process
+        for process, _ in files.list_folder(data / CUTS):
+            folder = data / CUTS / process
             status = files.status(folder)
             is_old = status is not None and now_ms - status.modified_ms > pins.LEASE_MS
             if pins.has_ended(process) or (is_old and not files.is_locked(folder / PLAN)):

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.storage.errors import ReadFailed
+from tidelog.storage.errors import ReadFailed, StorageError
 
 Readable = bytes | bytearray
 Map = mmap.mmap
@@ -664,6 +664,19 @@ def remove_folder(path: Path) -> None:
     import shutil  # as in `copy`
 
     shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def whole(folder: Path, named: Path) -> Iterator[None]:
+    """Remove a folder if the block that makes it fails. An OSError becomes a StorageError about `named`."""
+    try:
+        yield
+    except OSError as error:
+        remove_folder(folder)
+        raise StorageError(f"{named}: cannot be made: {error}") from error
+    except BaseException:
+        remove_folder(folder)
+        raise
 
 
 def remove_empty_folder(path: Path) -> None:

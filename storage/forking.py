@@ -62,18 +62,10 @@ def fork(
     for _ in range(TRIES):
         folder = importing.aside(target)
         try:
-            made = yield from _fork(log, cut, folder, topic_id, config, first_epoch, now_ms)
+            with files.whole(folder, target):
+                return (yield from _fork(log, cut, folder, topic_id, config, first_epoch, now_ms))
         except Mismatch as mismatch:
-            files.remove_folder(folder)
             log.recheck(mismatch.segment, PATIENT)
-        except OSError as error:
-            files.remove_folder(folder)
-            raise StorageError(f"{target}: cannot be made: {error}") from error
-        except BaseException:
-            files.remove_folder(folder)
-            raise
-        else:
-            return made
     raise StorageError(f"{log}: its segments are being replaced; try again")
 
 

@@ -20,6 +20,7 @@ from tidelog.storage.errors import DataDirLocked, ForeignDataDir
 # In the data folder.
 META: Final = "meta.properties"
 LOCK: Final = ".lock"
+CUTS: Final = ".backup"
 BOOT: Final = "boot-id"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -158,13 +159,7 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
     # List before reading the ids: another broker that starts now writes its ids before other files.
     names = [name for name, _ in files.list_folder(folder)]
     data = files.load(path)
-    if data is not None and folder.name == backup.FILES:
-        made_of = files.real(folder).parent
-        if files.status(made_of / backup.MANIFEST) is not None:
-            raise ForeignDataDir(
-                f"{folder}: belongs to the backup {made_of}, which must not change; make a data folder of it: "
-                f"tidelog restore --from {made_of} --data-dir DIR"
-            )
+    _refuse_backup(folder, is_data=data is not None)
     if data is None:
         foreign = [name for name in names if name not in _HARMLESS]
         if foreign:
@@ -183,6 +178,27 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
     if not properties.get("cluster.id"):
         raise ForeignDataDir(f"{path}: no cluster.id; this data folder is of another kind")
     return Identity(properties["cluster.id"], properties.get("directory.id", ""))
+
+
+def _refuse_backup(folder: Path, *, is_data: bool) -> None:
+    """Raise ForeignDataDir for a backup, for the files in it, and for the links that one is made from."""
+    real = files.real(folder)
+    if real.parent.name == CUTS and files.status(data := real.parent.parent / META) is not None:
+        raise ForeignDataDir(
+            f"{folder}: holds links to the files of {data.parent}, for a backup; use that folder"
+        )
+    made_of = real.parent if real.name == backup.FILES else real
+    if files.status(made_of / backup.MANIFEST) is None or (is_data and made_of == real):
+        return
+    if backup.is_unfinished(made_of):
+        raise ForeignDataDir(
+            f"{folder}: belongs to the backup {made_of}, which is not finished; make it again: "
+            f"tidelog backup --to {made_of}"
+        )
+    raise ForeignDataDir(
+        f"{folder}: belongs to the backup {made_of}, which must not change; make a data folder of it: "
+        f"tidelog restore --from {made_of} --data-dir DIR"
+    )
 
 
 def node_id_of(folder: Path) -> str | None:

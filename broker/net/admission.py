@@ -29,7 +29,8 @@ class Admission(Generic[C]):
         self._config = config
         self._per_address: Counter[str] = Counter()
         self._left = asyncio.Event()
-        self.connections: set[C] = set()
+        # Each connection with its number: 1 for the first since the start.
+        self.connections: dict[C, int] = {}
         self.is_stopping = False  # refuse every connection
         # Counts since the start; `bad_requests` counts the invalid requests of all connections.
         self.admitted = self.refused = self.bad_requests = 0
@@ -39,7 +40,7 @@ class Admission(Generic[C]):
         refusal = self._refusal(address)
         if refusal is None:
             self.admitted += 1
-            self.connections.add(connection)
+            self.connections[connection] = self.admitted
             self._per_address[address] += 1
         else:
             self.refused += 1
@@ -66,7 +67,7 @@ class Admission(Generic[C]):
         """Remove a closed connection, if it was admitted."""
         self._left.set()
         if connection in self.connections:
-            self.connections.remove(connection)
+            del self.connections[connection]
             self._per_address[address] -= 1
             if not self._per_address[address]:
                 del self._per_address[address]

@@ -73,6 +73,9 @@ BRIEF_S: Final = 0.0001
 # Linux's TCP states: the connection is closed; the other side sends no more.
 TCP_CLOSED: Final = 7
 TCP_CLOSE_WAIT: Final = 8
+# Linux's tcp_info: bytes that the other side has acknowledged, and bytes received, since the connection began.
+_TCP_BYTES: Final = Struct("=QQ")
+_TCP_BYTES_AT: Final = 120
 
 
 # The reasons not to read, as bits.
@@ -138,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._sweeps_idle = 0
         self._usual_s = TURN_S  # the usual time of its requests; unknown at first
         self._has_left = False  # the client: it sends nothing more
+        self._requests = 0  # since the connection began
 
     # -- asyncio's side --------------------------------------------------------------------------------------
 
@@ -265,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             except (WireError, ClosesConnection) as why:
                 raise BadRequest(name_of(view, start + 4, end), why) from why
             start = end
+            self._requests += 1
             if answer is None:
                 pass
             elif isinstance(answer, Later) or pending.answers:
@@ -463,6 +468,28 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._transport.abort()
 
     @property
+    def is_closing(self) -> bool:
+        """Tell whether nothing more is sent."""
+        return self._transport.is_closing()
+
+    def figures(self) -> dict[str, object]:
+        """Return who the client is, what it has done since it connected, and the memory held for it.
+
+        The system counts the bytes, so a request pays for the count of requests only. Not while `is_closing`.
+        """
+        session, broker = self.session, self._broker
+        quotas = broker.queued_topics, broker.queued_fetches, broker.queued_answers
+        sent_bytes, received_bytes = _tcp_bytes(self._transport.get_extra_info("socket"))
+        return {
+            "client_id": session.client_id,
+            "address": session.address,
+            "requests": self._requests,
+            "received_bytes": received_bytes,
+            "sent_bytes": sent_bytes,
+            "held_bytes": len(self._received.view) + sum(quota.held_bytes(session) for quota in quotas),
+        }
+
+    @property
     def has_pending_answers(self) -> bool:
         """Tell whether answers are pending, and the client reads its answers."""
         return bool(self._pending.answers) and not self._sender.is_full
@@ -471,6 +498,14 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 def _tcp_state(its_socket: "socket.socket") -> int:
     """Return the TCP state of a connection; asyncio does not report it while reading is paused."""
     return its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+
+
+def _tcp_bytes(its_socket: "socket.socket") -> tuple[int, int]:
+    """Return the numbers of bytes that the other side has acknowledged, and that were received."""
+    size = _TCP_BYTES_AT + _TCP_BYTES.size
+    info = its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+    sent_bytes, received_bytes = _TCP_BYTES.unpack_from(info, _TCP_BYTES_AT)
+    return sent_bytes, received_bytes
 
 
 def _unread_bytes(its_socket: "socket.socket") -> int:

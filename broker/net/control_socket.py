@@ -1,6 +1,6 @@
 """A Unix socket in the data folder, with one JSON object a line in both directions.
 
-DATA/.admin is for commands that read or make files of the data folder (`broker.admin`), DATA/.control for a test that
+DATA/.admin is for commands of the broker's machine (`broker.admin`), DATA/.control for a test that
 controls its broker (`broker.control`). The sockets are never on a network: only the owner of the data folder can open
 the files.
 """

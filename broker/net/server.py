@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from ipaddress import ip_address
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.broker.admin import Admin
@@ -48,6 +49,8 @@ SWEEPS_PER_IDLE_TIME: Final = 10
 # The longest time between the sweeps that release unused large buffers.
 LONGEST_SWEEP_S: Final = 10.0
 BACKLOG: Final = 1024
+# The most connections in an answer of the admin socket: the event loop is busy with it for a few milliseconds.
+FIGURES_AT_ONCE: Final = 200
 _ADDRESSES: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 # Errors of a machine without such a protocol, or with the protocol turned off.
 _MISSING: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -211,7 +214,7 @@ class Server:
 
     async def _listen_to_admin(self) -> None:
         """Listen in the data folder; some file systems and systems have no such sockets."""
-        admin = ControlSocket(Admin(self.broker), self.broker.logs.directory, ADMIN)
+        admin = ControlSocket(Admin(self.broker, self._clients), self.broker.logs.directory, ADMIN)
         try:
             await admin.listen()
         except OSError as error:
@@ -233,6 +236,15 @@ class Server:
         await controlled.listen()
         self._sockets.append(controlled)
         _log.warning("under control of a test socket=%s", controlled.path)
+
+    def _clients(self, after: int) -> list[dict[str, Any]]:
+        """Return the figures of the next connections after a number."""
+        found = (
+            {"connection": number, **connection.figures()}
+            for connection, number in self.connections.items()
+            if number > after and not connection.is_closing
+        )
+        return list(islice(found, FIGURES_AT_ONCE))
 
     def _figures(self) -> Net:
         admission = self.shared.admission

@@ -4,11 +4,11 @@ Produce and fetch never take a batch apart, except to convert older formats. `re
 returns the same records.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.protocol.records import batch, compression, encode, kernel
+from tidelog.protocol.records import batch, compression, encode, kernel, lines
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.checksum import crc32c
 from tidelog.protocol.records.columns import Columns
@@ -18,6 +18,8 @@ from tidelog.protocol.records.steps import STEP_BYTES, Steps
 # Offset, timestamp, key and value of a record, where there are very many of them and none has headers.
 Message = tuple[int, int, bytes | None, bytes | None]
 Header = tuple[str, bytes | None]
+# The fields of a `Record`.
+Row = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
 
 # Enough for any batch that a broker with default options has stored.
 READ_LIMIT_BYTES: Final = 64 << 20
@@ -165,17 +167,48 @@ def read_records(
 
 def read_rows(
     batch_bytes: batch.Buffer, position: int = 0, limit_bytes: int = READ_LIMIT_BYTES
-) -> Iterator[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]]:
+) -> Iterator[Row]:
     """Read what `read_records` does, as tuples of the same fields, which are made in a third of the time."""
+    yield from _rows(*_scanned(batch_bytes, position, limit_bytes))
+
+
+def read_lines(
+    batch_bytes: batch.Buffer,
+    position: int,
+    limit_bytes: int,
+    first_offset: int,
+    shape: lines.Shape,
+    other: Callable[[Row], bytes],
+) -> list[lines.Line]:
+    """Return a line for each record at or after an offset; `other` makes those that `lines` cannot. As `read_rows`."""
+    header, data, columns = _scanned(batch_bytes, position, limit_bytes)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    made, others = lines.write(
+        data, columns, shape, header.base_offset, header.base_timestamp, append_time, first_offset
+    )
+    rows = list(_rows(header, data, columns)) if others else []
+    for line, record in others:
+        line.text = other(rows[record])
+    return made
+
+
+def _scanned(
+    batch_bytes: batch.Buffer, position: int, limit_bytes: int
+) -> tuple[BatchHeader, bytes, Columns]:
+    """Return the header of a batch, its uncompressed records and where they are."""
     header = batch.read_header(batch_bytes, position)
     payload = memoryview(batch_bytes)[position + batch.HEADER_BYTES : position + header.size_bytes]
     data = bytes(compression.decompress(header.codec, payload, limit_bytes))
-    columns, count = Columns(), header.record_count
+    columns = Columns()
     try:
-        kernel.scan(data, 0, len(data), count, columns, False)
+        kernel.scan(data, 0, len(data), header.record_count, columns, False)
     except RecordError as error:
         raise InvalidRecord(f"batch at position {position}: {error}") from error
-    base_offset, base_time = header.base_offset, header.base_timestamp
+    return header, data, columns
+
+
+def _rows(header: BatchHeader, data: bytes, columns: Columns) -> Iterator[Row]:
+    count, base_offset, base_time = header.record_count, header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
     for offset, time, key_at, key_size, value_at, value_size, headers_at, headers in zip(
         columns.offset_delta[:count],

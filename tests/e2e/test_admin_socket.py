@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.connect import connected
 from tidelog.cli.data_folder import data_folder
 from tidelog.cli.errors import CommandError
+from tidelog.protocol.frame import encode_request
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -63,3 +66,32 @@ def test_a_broker_starts_where_no_socket_can_be_made(tmp_path: Path) -> None:
             data_folder(cluster),
         ):
             pass
+
+
+def test_the_figures_of_connections_come_in_pages(tmp_path: Path) -> None:
+    with (
+        Broker(tmp_path / "data").start() as broker,
+        connected(broker.address) as cluster,
+        ExitStack() as open_sockets,
+        data_folder(cluster) as folder,
+    ):
+        idle = [
+            open_sockets.enter_context(socket.create_connection((broker.host, broker.port)))
+            for _ in range(230)
+        ]
+        idle[-1].sendall(encode_request(API_VERSIONS, 2, 1, "raw", ApiVersionsRequest())[:10])
+        for connection in idle[:-1]:  # an answer shows that the broker has accepted the connection
+            connection.sendall(encode_request(API_VERSIONS, 2, 1, "raw", ApiVersionsRequest()))
+            connection.recv(4)
+        first = folder.ask("clients", after=0)["clients"]
+        rest = folder.ask("clients", after=first[-1]["connection"])["clients"]
+        assert folder.ask("clients", after=rest[-1]["connection"])["clients"] == []
+    found = [*first, *rest]
+    assert len(first) < len(found) == 1 + len(idle)
+    assert [each["connection"] for each in found] == sorted({each["connection"] for each in found})
+    ours, *others, last = found
+    assert ours["client_id"] == "tidelog-cli"
+    assert ours["requests"] > 0
+    assert min(ours["received_bytes"], ours["sent_bytes"]) > 0
+    assert {(each["client_id"], each["requests"]) for each in others} == {("raw", 1)}
+    assert (last["client_id"], last["requests"], last["sent_bytes"]) == (None, 0, 0)

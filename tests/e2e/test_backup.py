@@ -7,17 +7,19 @@ import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from tests.support.broker import Broker, wait_until
+from tests.support.broker import Broker, BrokerEndedError, wait_until
 from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.small_disk import fill
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.storage import backup as storage_backup
 from tidelog.storage import files, layout
 from tidelog.storage.errors import ForeignDataDir
 from tidelog.storage.files import FolderLock
@@ -241,7 +243,8 @@ def change(path: Path, **values: object) -> None:
         (lambda b: (b / "files/meta.properties").write_text("x"), "meta.properties: damaged: has 1 byte"),
         (lambda b: (b / "files/a-0" / LOG).unlink(), f"files/a-0/{LOG}: missing"),
         (lambda b: (b / "files/a-0/other").write_text(""), "files/a-0/other: is not in manifest.json"),
-        (lambda b: (b / "manifest.json").unlink(), "is no backup, or one that was not finished"),
+        (lambda b: (b / "manifest.json").unlink(), "manifest.json, so it is no backup"),
+        (lambda b: (b / "manifest.json").write_text(""), "was not finished; make it again"),
         (lambda b: (b / "manifest.json").write_text("{"), "manifest.json: damaged"),
         (lambda b: (b / "manifest.json").write_text("[]"), "manifest.json: damaged"),
         (lambda b: change(b / "manifest.json", version="x"), "manifest.json: damaged"),
@@ -298,6 +301,64 @@ def test_a_kill_of_a_restore_leaves_nothing_that_a_broker_starts_on(
     assert not (target / ".restore").exists()
 
 
+def test_a_kill_of_a_backup_leaves_nothing_that_a_broker_starts_on(
+    made: tuple[Broker, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the folder before each file is what a kill at that moment leaves."""
+    copy, save, target = storage_backup.copy, storage_backup.save, tmp_path / "b"
+    left: list[Path] = []
+
+    def remember() -> None:
+        left.append(Path(shutil.copytree(target, tmp_path / f"killed-{len(left)}" / "b")))
+
+    def remembered_copy(*arguments: Any) -> storage_backup.Copied:
+        remember()
+        return copy(*arguments)
+
+    def remembered_save(*arguments: Any) -> None:
+        remember()
+        save(*arguments)
+
+    monkeypatch.setattr(storage_backup, "copy", remembered_copy)
+    monkeypatch.setattr(storage_backup, "save", remembered_save)
+    ok(tidelog(made[0], "backup", "--to", target))
+    monkeypatch.undo()
+    assert len(left) > 5
+    (tmp_path / "link").symlink_to(left[-1] / "files")
+    for folder in (tmp_path / "link", *left, *(each / "files" for each in left)):
+        with pytest.raises(
+            ForeignDataDir, match=r"which is not finished; make it again: tidelog backup --to /"
+        ):
+            layout.lock(folder, 1)
+    for killed in left[:-1]:  # a copy elsewhere has no ids until all files are there
+        with pytest.raises(ForeignDataDir) if os.listdir(killed / "files") else nullcontext():
+            layout.check(killed.joinpath("files").rename(killed.parent / "moved"), 1)
+    for killed in (left[0], left[-1]):
+        assert "this backup was not finished" in restore(killed, tmp_path / "new").stderr
+        ok(tidelog(made[0], "backup", "--to", killed))
+        assert restore(killed, killed.parent / "new").returncode == OK
+    with pytest.raises(ForeignDataDir, match=f"belongs to the backup {target}, which must not change"):
+        layout.lock(target, 1)
+
+
+def test_two_backups_do_not_share_a_folder(made: tuple[Broker, Path], tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path / "manifest.json")
+    done = tidelog(made[0], "backup", "--to", tmp_path)
+    lock.release()
+    assert (done.returncode, "another command makes a backup there" in done.stderr) == (USAGE, True)
+    ok(tidelog(made[0], "backup", "--to", tmp_path))
+    assert "is not empty" in tidelog(made[0], "backup", "--to", tmp_path).stderr
+
+
+def test_no_broker_starts_on_the_links_that_a_backup_reads(made: tuple[Broker, Path]) -> None:
+    cut = made[0].data_dir / ".backup" / "process"
+    cut.mkdir(parents=True)
+    (cut / "meta.properties").write_bytes((made[0].data_dir / "meta.properties").read_bytes())
+    with pytest.raises(ForeignDataDir, match="for a backup; use that folder"):
+        layout.lock(cut, 1)
+    shutil.rmtree(cut.parent)
+
+
 @pytest.mark.slow
 def test_a_killed_command_leaves_no_backup_and_no_links(tmp_path: Path) -> None:
     with Broker(tmp_path / "data").start() as broker:
@@ -311,7 +372,14 @@ def test_a_killed_command_leaves_no_backup_and_no_links(tmp_path: Path) -> None:
         assert files.is_locked(made / "cut.json")
         running.kill()
         running.wait()
+        with (
+            Broker(tmp_path / "b" / "files") as served,
+            pytest.raises(BrokerEndedError, match="is not finished"),
+        ):
+            served.start()
         assert "was not finished" in restore(tmp_path / "b", tmp_path / "new").stderr
+        ok(tidelog(broker, "backup", "--to", tmp_path / "b"))
+        assert restore(tmp_path / "b", tmp_path / "new").returncode == OK
         broker.kill()
         broker.start()
         wait_until(lambda: not (tmp_path / "data" / ".backup").exists(), 30)

@@ -9,6 +9,7 @@ import pytest
 from tests.support.broker import Broker, Running
 from tests.support.command import ok, rows, tidelog
 from tidelog.cli.exit_codes import FAILED
+from tidelog.client.cluster import Cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -120,3 +121,17 @@ def test_top_has_the_rate_of_topics_and_the_lag_of_groups(shared_broker: Running
     assert [(row["records_per_s"], row["bytes"] > 0, row["lag"]) for row in of_topic] == [(0, True, None)] * 2
     assert [(row["records_per_s"], row["bytes"], row["lag"]) for row in of_group] == [(0, None, 2)] * 2
     assert topic in ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1"))
+
+
+def test_top_has_the_rates_of_clients(shared_broker: Running, topic: str) -> None:
+    with Cluster([(shared_broker.host, shared_broker.port)], topic) as cluster:
+        cluster.metadata([])
+        looks = rows(tidelog(shared_broker, "top", "--interval", "1", "--count", "1", "--json"))
+        (silent,) = [row for row in looks if (row["kind"], row["name"]) == ("client", topic)]
+        (itself,) = [row for row in looks if (row["kind"], row["name"]) == ("client", "tidelog-cli")]
+        lines = ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1")).splitlines()
+    assert (silent["address"], silent["connections"], silent["requests_per_s"]) == ("127.0.0.1", 1, 0)
+    assert (silent["received_bytes_per_s"], silent["bytes"] > 0) == (0, True)
+    assert looks.index(itself) < looks.index(silent)
+    assert min(itself[f"{what}_per_s"] for what in ("requests", "received_bytes", "sent_bytes")) > 0
+    assert [line.split()[:3] for line in lines if line.startswith(topic)] == [[topic, "127.0.0.1", "1"]]

@@ -61,8 +61,10 @@ def test_a_change_of_whatever_is_compiled_is_a_reason_to_build_again() -> None:
     (paths,) = re.findall(r"^LOOPS = \((.*?)\)$", (root / "setup.py").read_text(), re.DOTALL | re.MULTILINE)
     assert told == [f"protocol/{path}.py" for path in re.findall('"(.+?)"', paths)]
     source = (root / "protocol" / "compiled.py").read_text()
-    packages = re.findall(r"from tidelog\.protocol\.(\w+) import (.*)", source)
-    asked = [f"protocol/{package}/{name}.py" for package, names in packages for name in names.split(", ")]
+    packages = re.findall(r"from tidelog\.protocol\.(\w+) import (\([^)]*\)|.*)", source)
+    asked = [
+        f"protocol/{package}/{name}.py" for package, names in packages for name in re.findall(r"\w+", names)
+    ]
     assert told == asked, "`tidelog version` asks each of them whether it is compiled"
     assert len(told) > 5
     assert all((root / path).is_file() for path in told)

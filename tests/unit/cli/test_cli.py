@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 import pytest
@@ -29,12 +29,17 @@ from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import shown
+from tidelog.client import fetching
+from tidelog.client.cluster import Partition
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
 from tidelog.client.fetching import Record
 from tidelog.commit import commit
 from tidelog.config import times
 from tidelog.protocol import compiled
 from tidelog.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from tidelog.protocol.records import build, entries
+from tidelog.protocol.records.batch import read_header
+from tidelog.protocol.records.message_set import build_message_set
 
 pytestmark = LEAVES_SOCKETS
 
@@ -637,6 +642,51 @@ def test_the_times_of_a_format_are_those_of_show(all_ms: list[int]) -> None:
     write = formats.choose("{time}")
     for ms in all_ms:
         assert write(RECORD._replace(timestamp=ms)).decode() == times.show(ms) + "\n"
+
+
+PARTS = (
+    st.none()
+    | st.binary(max_size=9)
+    | st.text(max_size=9).map(str.encode)
+    | st.sampled_from([b"\\N", b'\\"'])
+)
+DRAWN = st.tuples(
+    st.integers(0, 1 << 42),
+    PARTS,
+    PARTS,
+    st.lists(st.tuples(st.text(max_size=3), PARTS), max_size=1).map(tuple),
+)
+
+
+@given(
+    st.lists(DRAWN, min_size=1, max_size=9), st.sampled_from(["text", "json"]), st.booleans(), st.booleans()
+)
+def test_the_lines_of_a_batch_are_those_of_its_records(
+    rows: list[Any], name: str, names_topic: bool, by_append: bool
+) -> None:
+    batch = build.build_batch(
+        [build.Record(7 + number, *row) for number, row in enumerate(rows)], log_append_time=by_append
+    )
+    write = formats.choose(name, names_topic=names_topic)
+    read = formats.line_reader(name, write, names_topic=names_topic)
+    assert read is not None
+    entry = Partition('t"', 1), memoryview(batch), 0, read_header(batch, 0), 8
+    wanted = fetching.records(*entry)
+    lines = read(*entry)
+    assert [(line.offset, line.timestamp) for line in lines] == [
+        (each.offset, each.timestamp) for each in wanted
+    ]
+    assert [line.text for line in lines] == list(map(write, wanted))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_lines_of_older_formats_are_those_of_their_records(magic: int) -> None:
+    message = build_message_set([build.Record(7, 5, b"k", b"v")], magic=magic)
+    write = formats.choose("json")
+    read = formats.line_reader("json", write)
+    assert read is not None
+    entry = Partition("t", 1), memoryview(message), 0, entries.peek(message, 0), 0
+    assert [line.text for line in read(*entry)] == list(map(write, fetching.records(*entry)))
 
 
 def test_format_json() -> None:

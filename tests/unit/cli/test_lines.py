@@ -27,13 +27,30 @@ BYTES = st.none() | st.binary(max_size=20)
         (b":b", b":", False, b"", b"b"),
         (b"a:", b":", True, b"a", None),
         (b"a\tb", b"\t", False, b"a", b"b"),
+        (b"\\N", None, False, b"k", b"\\N"),
+        (b"\\N:\\N\r", b":", False, None, None),
+        (b"\\\\N:\\n", b":", False, b"\\N", b"\\n"),
     ],
 )
 def test_a_line_of_text(
-    line: bytes, separator: bytes | None, empty_is_null: bool, key: bytes, value: bytes | None
+    line: bytes, separator: bytes | None, empty_is_null: bool, key: bytes | None, value: bytes | None
 ) -> None:
     read = text_reader(DEFAULTS, separator, empty_is_null)
     assert read(line) == DEFAULTS._replace(key=key, value=value)
+
+
+PRINTABLE = st.none() | st.text("N\\\xe4x", max_size=4).map(str.encode)
+
+
+@given(PRINTABLE, PRINTABLE, PRINTABLE)
+def test_key_and_value_of_a_line_of_text_are_read_back(
+    key: bytes | None, value: bytes | None, header: bytes | None
+) -> None:
+    line = choose("text")(Record("t", 0, 0, 0, 0, key, value, [("h", header)]))
+    _, _, *words, headers = line.removesuffix(b"\n").split(b"\t")
+    read = text_reader(Outgoing(), b"\t", empty_is_null=False)
+    assert read(b"\t".join(words)) == Outgoing(value, key)
+    assert read(b"\t" + headers.removeprefix(b"h=")).value == header
 
 
 def test_a_line_without_the_separator_is_refused() -> None:

@@ -104,6 +104,7 @@ def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> No
         "kernel",
         "key_hashes",
         "keys",
+        "lines",
         "search",
         "tally",
         "validate",

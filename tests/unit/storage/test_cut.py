@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import NOW
-from tidelog.storage import cut, pins
+from tidelog.storage import cut, layout, pins
 
 # A process of another container: of its state nothing is known here.
 ELSEWHERE = "elsewhere-1-2-3"
@@ -30,7 +30,7 @@ def test_a_cut_stays_while_its_process_may_still_lock_it_and_while_it_is_locked(
         cut.sweep(tmp_path, NOW + pins.LEASE_MS + 1)
         assert folder.exists()
     cut.sweep(tmp_path, NOW + pins.LEASE_MS + 1)
-    assert not (tmp_path / cut.FOLDER).exists()
+    assert not (tmp_path / layout.CUTS).exists()
 
 
 def test_a_cut_that_a_kill_of_the_broker_has_left_unfinished_is_swept(tmp_path: Path) -> None:
