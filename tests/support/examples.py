@@ -29,6 +29,7 @@ DIFFERS = (
     (r"(kafka-python-[\d.]+)-[0-9a-f-]+", r"\1-ID"),
     (r"(?<![\w.])\d+(?:\.\d+)?(?: ?m?s|[mhd])\b", "AGE"),
     (r"AGE(?: AGE)+", "AGE"),
+    (r"(?<=^tidelog-cli 127\.0\.0\.1).*", " RATES"),
     (r"[ \t]+", " "),
     (r" ?$", ""),
 )
