@@ -139,14 +139,15 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 
 @contextmanager
 def progress(
-    what: str, total: int | None = None, *, beside_output: bool = False
+    what: str, total: int | None = None, *, beside_output: bool = False, beside_input: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function to report progress, which is shown on stderr if that is a terminal.
 
-    Without a total, it shows the rate. With `beside_output`, the verb prints meanwhile: then nothing is shown if stdout
-    is a terminal too.
+    Without a total, it shows the rate. With `beside_output`, the verb prints meanwhile, and with `beside_input` it reads
+    stdin: then nothing is shown if that is a terminal too.
     """
-    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
+    beside = [sys.stdout] * beside_output + [sys.stdin] * beside_input
+    if not is_terminal(sys.stderr) or any(map(is_terminal, beside)):
         yield lambda _: None
         return
     from rich.console import Console

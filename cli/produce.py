@@ -157,7 +157,11 @@ def produce(
         read = Values(defaults, null_value)
     else:
         read = text_reader(defaults, separator, null_value)
-    with connected(bootstrap, ANSWER_S) as cluster, progress(f"produce {topic}") as advance:
+    sources = files or [STDIN]
+    with (
+        connected(bootstrap, ANSWER_S) as cluster,
+        progress(f"produce {topic}", beside_input=STDIN in sources) as advance,
+    ):
         from tidelog.client.producer import Producer
 
         acknowledged = 0
@@ -168,7 +172,7 @@ def produce(
             advance(len(numbers))
 
         producer = Producer(cluster, STALLED_S, count, creates_topics=True, codec=CODECS.index(compression))
-        given = Lines(files or [STDIN], lambda: producer.poll(0))
+        given = Lines(sources, lambda: producer.poll(0))
         blocks = given if rate is None else paced(given, rate, partial(_idle, producer))
         error = send_lines(producer, topic, blocks, read, given.place)
     if as_json:

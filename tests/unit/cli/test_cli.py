@@ -617,6 +617,18 @@ def test_progress_is_shown_on_a_terminal(
     assert ("produce [red]x" in err) == (not (beside_output and is_stdout))
 
 
+@pytest.mark.parametrize("is_stdin", [True, False])
+def test_progress_is_not_shown_over_what_is_typed(
+    is_stdin: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda stream: stream is not sys.stdin or is_stdin)
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    with output.progress("produce x", beside_input=True):
+        pass
+    assert ("produce x" in capsys.readouterr().err) == (not is_stdin)
+
+
 def test_progress_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     with output.progress("produce x") as advance:
         advance(7)
