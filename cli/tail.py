@@ -613,9 +613,9 @@ class Reader:
             return
         self._noted_damaged.add(key)
         note(
-            f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and is not read further; the "
-            f"broker's log and {called()} fsck show where the damage ends: continue there with --partition "
-            f"{key.partition} --offset N"
+            f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and is not read further; "
+            f"{called()} fsck on the broker's data folder shows where the damage ends, and so does the broker's log "
+            f"once the broker has found it: continue there with --partition {key.partition} --offset N"
         )
 
     def _merge(self) -> list[Any]:
