@@ -2,6 +2,7 @@
 # Builds the wheel of the tree around this script:  docker/build-wheel.sh FOLDER
 # With the locked build tools, and compiled where there is a C compiler, which takes some minutes.
 set -eu
+[ $# = 1 ] || { echo "usage: docker/build-wheel.sh FOLDER" >&2; exit 2; }
 folder=$1
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)

@@ -210,3 +210,25 @@ def test_the_image_is_small_and_all_that_a_broker_needs(tmp_path: Path, unused_t
     refused = run("entrypoint.sh")
     assert refused.returncode == 1
     assert "/var/lib/tidelog: cannot be used as a data folder" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "code", "says"),
+    [
+        ("install.sh", [], 2, "usage: docker/install.sh PREFIX LOCK WHEELS"),
+        (
+            "install.sh",
+            ["env", "lock", "."],
+            1,
+            ".: has no tidelog-*.whl; make one with docker/build-wheel.sh .",
+        ),
+        ("build-wheel.sh", [], 2, "usage: docker/build-wheel.sh FOLDER"),
+    ],
+)
+def test_a_script_that_lacks_something_says_so_and_makes_nothing(
+    script: str, arguments: list[str], code: int, says: str, tmp_path: Path
+) -> None:
+    command = ["sh", str(ROOT / "docker" / script), *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, says + "\n")
+    assert not list(tmp_path.iterdir())
