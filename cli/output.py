@@ -143,8 +143,8 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function to report progress, which is shown on stderr if that is a terminal.
 
-    Without a total, it shows the rate. With `beside_output`, the verb prints meanwhile, and with `beside_input` it reads
-    stdin: then nothing is shown if that is a terminal too.
+    Without a total, it shows the rate. With `beside_output`, the verb prints meanwhile, and with `beside_input` it
+    reads stdin: then nothing is shown if that is a terminal too.
     """
     beside = [sys.stdout] * beside_output + [sys.stdin] * beside_input
     if not is_terminal(sys.stderr) or any(map(is_terminal, beside)):

@@ -164,6 +164,8 @@ scrape_configs:
       "partitions": 1,
       "refusing_writes": 0,
       "refused": [],
+      "damaged_ranges": 0,
+      "damaged": [],
       "compaction_failing": 0,
       "not_compacted": []
     }}
@@ -174,6 +176,9 @@ scrape_configs:
 | `refusing_writes` | how many logs refuse writes |
 | `refused` | up to 100 of these logs, each with `log`, `reason` and `is_read`; if the broker could not open the log \
 at start-up, `is_read` is false, and reads of the log fail too |
+| `damaged_ranges` | how many damaged ranges of logs are known; the status stays 200 |
+| `damaged` | up to 100 of these ranges, each with `log`, `range` (file and bytes) and `next_offset`, the first offset \
+after the range |
 | `compaction_failing` | how many logs fail compaction; the status stays 200 |
 | `not_compacted` | up to 100 of these logs, each with `log` and `reason` |
 

@@ -188,8 +188,12 @@ class Log:
     @property
     def damaged(self) -> tuple[str, ...]:
         """The damaged byte ranges, each as file@from-to."""
+        return tuple(place for place, _ in self.damage())
+
+    def damage(self) -> list[tuple[str, int]]:
+        """Return the damaged byte ranges, each with the first offset after it."""
         found = [(each.path(LOG).name, damage) for each in self.segments for damage in each.summary.damage]
-        return tuple(f"{name}@{damage.start}-{damage.end}" for name, damage in found)
+        return [(f"{name}@{damage.start}-{damage.end}", damage.next_offset) for name, damage in found]
 
     def update_config(self, config: TopicConfig) -> None:
         """Replace the options; a segment that has batches keeps its index interval.

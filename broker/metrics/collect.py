@@ -6,6 +6,7 @@ reader thread, in steps, from what any thread may read. A scrape changes nothing
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from tidelog.broker.tallies import BOUNDS_S, ApiTally, Net, Tallies
 from tidelog.broker.topics import Topic
 from tidelog.broker.work import SHORT, reader
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.storage import files
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_time import APPEND_TIME
 from tidelog.storage.search.lag import lag_ms, latency_ms, times_of
@@ -136,6 +138,10 @@ class Collector:
         samples.add(table.RECOVERY_READ, tally.read_bytes)
         samples.add(table.RECOVERY_CUT, tally.cut_bytes)
         samples.add(table.DISK_FULL, int(broker.logs.disk.is_full))
+        with suppress(OSError):  # a disk that fails has neither
+            size_bytes, free_bytes = files.space_bytes(broker.logs.disk.folder)
+            samples.add(table.DISK_BYTES, size_bytes)
+            samples.add(table.DISK_FREE, free_bytes)
         for kind, (held_bytes, most_bytes) in seen.held.items():
             label = labels(table.HELD.labels, [kind])
             samples.add(table.HELD, held_bytes, label)

@@ -218,10 +218,16 @@ FAILING_PARTITION = Metric(
     _PARTITION,
 )
 
-DAMAGED_RANGES = Metric("tidelog_damaged_ranges", GAUGE, "Damaged ranges of logs. Reads of them fail.")
+DAMAGED_RANGES = Metric(
+    "tidelog_damaged_ranges", GAUGE, "Damaged ranges of logs. Reads of them fail. `/health` lists them."
+)
 DAMAGED_BYTES = Metric("tidelog_damaged_bytes", GAUGE, "Bytes in damaged ranges.")
 REFUSING = Metric("tidelog_logs_refusing_writes", GAUGE, "Logs that refuse writes. `/health` lists them.")
 DISK_FULL = Metric("tidelog_disk_full", GAUGE, "1 while the disk of the data folder is full, otherwise 0.")
+DISK_BYTES = Metric("tidelog_disk_bytes", GAUGE, "Size of the file system of the data folder.")
+DISK_FREE = Metric(
+    "tidelog_disk_free_bytes", GAUGE, "Bytes of that file system that the broker can still use."
+)
 
 GROUPS: Final = (
     Group("The broker", (INFO,)),
@@ -241,7 +247,7 @@ GROUPS: Final = (
     Group(
         "Storage",
         (COMMITS, DELETED_SEGMENTS, DELETED_BYTES, RECOVERY_SECONDS, RECOVERY_READ, RECOVERY_CUT,
-         DAMAGED_RANGES, DAMAGED_BYTES, REFUSING, DISK_FULL),
+         DAMAGED_RANGES, DAMAGED_BYTES, REFUSING, DISK_FULL, DISK_BYTES, DISK_FREE),
     ),
 )  # fmt: skip
 METRICS: Final = tuple(metric for group in GROUPS for metric in group.metrics)

@@ -209,7 +209,8 @@ def test_health_says_of_a_log_whether_it_is_read_on(monkeypatch: pytest.MonkeyPa
     ]
     told = {
         "status": "refusing writes", "version": "0", "node_id": 1, "topics": 2, "partitions": 2,
-        "refusing_writes": 2, "refused": named, "compaction_failing": 0, "not_compacted": [],
+        "refusing_writes": 2, "refused": named, "damaged_ranges": 0, "damaged": [],
+        "compaction_failing": 0, "not_compacted": [],
     }  # fmt: skip
     monkeypatch.setattr(health, "_ask", lambda _: told)
     result = CliRunner().invoke(app, ["health", "--http", "127.0.0.1:1"])

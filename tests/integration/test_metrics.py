@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -28,6 +29,8 @@ from tidelog.broker.metrics.health import health
 from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
 from tidelog.broker.work import LONG, Coro, Stopping
+from tidelog.cli.main import app
+from tidelog.cli.text import called
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -38,6 +41,8 @@ from tidelog.protocol.registry import APIS
 from tidelog.protocol.topic_names import OFFSETS_TOPIC
 from tidelog.protocol.wire.error_codes_in import reporting_errors
 from tidelog.protocol.wire.schema import fields_of
+from tidelog.storage import files
+from tidelog.storage.summary import Damage
 from tidelog.storage.tally import Tally
 
 NET = Net(connections=3, connections_max=9, admitted=7, refused=2, bad_requests=1, request_bytes=99)
@@ -409,6 +414,41 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     assert (answer()[1]["refusing_writes"], len(answer()[1]["refused"])) == (3, 2)
     assert value(scraped(broker), "tidelog_disk_full") == 1
     broker.logs.disk.is_full = False
+
+
+async def test_damage_is_named_and_leaves_the_broker_healthy(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, _ = await counted()
+    log_of(served.broker, "t").active.summary.damage = (Damage(10, 25, 7), Damage(30, 31, 9))
+    name = f"{0:020d}.log"
+    status, answer = cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(served.broker, False))))
+    assert (status, answer["status"], answer["damaged_ranges"]) == (200, "ok", 2)
+    first = {"log": "t-0", "range": f"{name}@10-25", "next_offset": 7}
+    assert answer["damaged"] == [first, {"log": "t-0", "range": f"{name}@30-31", "next_offset": 9}]
+    monkeypatch.setattr("tidelog.broker.metrics.health.MOST_NAMED", 1)
+    _, fewer = cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(served.broker, False))))
+    assert (fewer["damaged_ranges"], fewer["damaged"]) == (2, [first])
+    monkeypatch.setattr("tidelog.cli.health._ask", lambda _: fewer)
+    ended = CliRunner().invoke(app, ["health"])
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines()[1:] == [
+        f"t-0: {name}@10-25 is damaged, and reads of it fail; the next offset is 7",
+        f"and 1 damaged range more; {called()} fsck lists all",
+    ]
+
+
+async def test_a_scrape_says_how_full_the_disk_is(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, _ = await counted()
+    monkeypatch.setattr(files, "space_bytes", lambda folder: (1000, 10))
+    found = scraped(served.broker)
+    assert (value(found, "tidelog_disk_bytes"), value(found, "tidelog_disk_free_bytes")) == (1000, 10)
+
+    def fails(_folder: Path) -> tuple[int, int]:
+        raise OSError
+
+    monkeypatch.setattr(files, "space_bytes", fails)
+    assert value(scraped(served.broker), "tidelog_disk_free_bytes") is None
 
 
 def test_damage_is_counted(tmp_path: Path) -> None:

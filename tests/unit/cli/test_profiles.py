@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tidelog.cli import health
+from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
 from tidelog.cli.main import app
 
@@ -48,6 +50,23 @@ def test_the_nearest_name_of_a_broker_counts(arguments: str, environ: dict[str, 
     status, said = ping(*arguments.split(), **environ)
     assert status == UNREACHABLE
     assert f"127.0.0.1:{port}" in said
+
+
+def test_health_asks_the_usual_port_of_the_host_that_a_profile_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def ask(address: str) -> None:
+        asked.append(address)
+        raise CommandError("no answer")
+
+    monkeypatch.setattr(health, "_ask", ask)
+    CliRunner().invoke(app, ["health"], env={"TIDELOG_BOOTSTRAP": "broker.example:9092"})
+    CliRunner().invoke(app, ["health"])
+    CliRunner().invoke(app, ["health", "--http", "a:1"])
+    assert asked == ["broker.example:9464", "127.0.0.1:9464", "a:1"]
+    ended = CliRunner().invoke(app, ["health"], env={"TIDELOG_BOOTSTRAP": ":x"})
+    assert ended.exit_code == USAGE
+    assert "name the broker with --http" in ended.stderr
 
 
 def test_without_a_file_it_is_the_usual_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
