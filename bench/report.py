@@ -230,6 +230,7 @@ INTRODUCTION = """# Performance
 How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. One run of `make bench` of {commit} on
 {measured} measured everything here. Each number of this table is Tidelog's figure divided by Kafka's. Tidelog answers
 `acks=all` when the records are on disk; Kafka answers from the page cache unless it has `flush.messages=1`.
+A rate above 1 is better than Kafka's; for CPU, p99, time and memory a number below 1 is.
 
 {headlines}
 
