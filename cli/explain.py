@@ -21,7 +21,7 @@ from tidelog.cli.output import Column, known, or_dash, print_rows, time_column, 
 from tidelog.cli.text import counted, note, shown
 from tidelog.config import stored, times
 from tidelog.config.errors import ConfigError
-from tidelog.config.table import Described
+from tidelog.config.table import Described, Source
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
 from tidelog.protocol.records.steps import at_once
@@ -70,6 +70,7 @@ class _Topic(NamedTuple):
     partitions: list[int]
     config: TopicConfig
     options: list[Described]  # each option of `config` with the source of its value
+    is_told: bool  # whether options of the broker were given
 
 
 def _yes_or_dash(is_so: bool) -> str:
@@ -364,6 +365,10 @@ def _print(
     print_rows(columns, rows, as_json=False, caption=f"{topic.name}: {caption}")
     words = [f"{name}={each['value']} ({each['source']})" for name, each in options.items()]
     print(f"options: {', '.join(words)}")
+    if not topic.is_told and any(each["source"] == SOURCES[Source.DEFAULT] for each in options.values()):
+        note(
+            "if the broker was started with --config-file or --config, give the same here: the folder has them not"
+        )
 
 
 def _of(log: Log, kind: str = "segment") -> dict[str, Any]:
@@ -445,6 +450,7 @@ def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
 def _topic(where: Where) -> _Topic:
     """Return the topic in the catalogue, with the partitions that a start would adopt from folders."""
     broker = configure(where.config_file, where.overrides, where.data_dir)
+    is_told = where.config_file is not None or bool(where.overrides)
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
     named = [partition_of(each) for each, is_folder in files.list_folder(folder) if is_folder]
@@ -469,4 +475,6 @@ def _topic(where: Where) -> _Topic:
     for problem in (*left_out, *topic_left_out):
         note(f"a stored option is ignored: {problem}")
     config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
-    return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
+    return _Topic(
+        name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)), is_told
+    )
