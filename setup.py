@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: compile where that can be done, and go on where not.
 
-Cython compiles the innermost loops in each build. mypyc compiles the modules of requests (ADR 14), which takes some
+Cython compiles the loops over bytes in each build. mypyc compiles the modules of requests (ADR 14), which takes some
 minutes, and so only for a wheel, or where a checkout asks for it:
 
     setup.py build_native --folder=FOLDER [--checked]
@@ -195,7 +195,7 @@ class BuildKernel(build_ext):
                     Path(self.get_ext_fullpath(extension.name)).unlink()
             self.extensions = []
             print(
-                "tidelog: the innermost loops were not compiled and will run interpreted, slower, by Cython; "
+                "tidelog: the loops over bytes were not compiled and will run interpreted, slower, by Cython; "
                 "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
                 f"{error!s:.100}"
             )

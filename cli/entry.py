@@ -26,7 +26,7 @@ def run() -> None:
         if error.name != "cython":
             raise
         sys.exit(
-            "tidelog: the innermost loops are not compiled, and to run them interpreted needs Cython: "
+            "tidelog: the loops over bytes are not compiled, and to run them interpreted needs Cython: "
             "apt-get install gcc python3-dev, then install Tidelog again; or pip install cython (slower)"
         )
 

@@ -36,7 +36,7 @@ from tidelog.storage.errors import StorageError
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # pip hides the output of a build, so this is printed at each start.
 INTERPRETED = (
-    "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again "
+    "loops over bytes interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again "
     "(in its folder: make setup)"
 )
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -174,7 +174,7 @@ def _raise_file_limit() -> None:
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     """Print two lines: what the broker is, and a command to try."""
     where = ", ".join(host_and_port(*address) for address in addresses)
-    which = "kernel compiled" if compiled.COMPILED else INTERPRETED
+    which = "loops over bytes compiled" if compiled.COMPILED else INTERPRETED
     if not compiled.COMPILED:
         _log.warning("%s", INTERPRETED)
     requests = native.state()

@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from tidelog.config import times
+
 # A failed test shows its own lines, not these; `pytest --full-trace` shows both.
 __tracebackhide__ = True
 
@@ -51,12 +53,14 @@ class Clock:
         """Hold the clock at the current time, and return that."""
         return self._moved("hold")
 
-    def advance(self, **span: float) -> datetime:
+    def advance(self, length: str = "", **span: float) -> datetime:
         """Move the clock forward, hold it, and return the time.
 
-        The arguments are those of `timedelta`, as in `advance(hours=48)`. ControlError if the span is negative.
+        Takes a duration, as in `advance("1h 30m")`, or the arguments of `timedelta`, as in `advance(hours=48)`.
+        ValueError for another text, ControlError if the span is negative.
         """
-        return self._moved("advance", ms=timedelta(**span) // timedelta(milliseconds=1))
+        length_ms = times.duration_ms(length) if length else 0
+        return self._moved("advance", ms=length_ms + timedelta(**span) // timedelta(milliseconds=1))
 
     def set(self, moment: Moment) -> datetime:
         """Move the clock to a time, forward or back, and hold it there.

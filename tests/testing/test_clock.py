@@ -27,6 +27,8 @@ def test_a_clock_is_held_moved_and_let_go(tidelog: Broker) -> None:
     assert held.tzinfo is UTC
     assert clock.now() == held
     assert (clock.advance(hours=48) - held).total_seconds() == 48 * 3600
+    before = clock.now()
+    assert (clock.advance("1h 30m") - before).total_seconds() == 5400
     assert clock.set(datetime(2026, 3, 1, 9, tzinfo=UTC)).isoformat() == "2026-03-01T09:00:00+00:00"
     assert clock.now_ms == clock.held_ms == 1_772_355_600_000
     with pytest.raises(ControlError, match="set puts it back"):

@@ -68,7 +68,7 @@ def test_without_a_compiler_the_build_succeeds_and_the_kernel_is_interpreted(
     os.utime(stale, (0, 0))
     said = [line for line in build_in_place(tree, compiler).splitlines() if line]
     assert len(said) == 1
-    assert said[0].startswith("tidelog: the innermost loops were not compiled and will run interpreted")
+    assert said[0].startswith("tidelog: the loops over bytes were not compiled and will run interpreted")
     assert (
         "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup)" in said[0]
     )
