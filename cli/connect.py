@@ -92,9 +92,13 @@ def _unreachable(bootstrap: str, reason: str, advice: str) -> CommandError:
     return CommandError(f"cannot reach a broker at {bootstrap}: {reason}; {advice}", UNREACHABLE)
 
 
-def no_topic(topic: str) -> CommandError:
-    """Return the error for a topic that does not exist."""
-    return CommandError(f"topic {topic} does not exist; {called()} topics list shows all topics")
+def no_topic(topic: str, there: Collection[str] = ()) -> CommandError:
+    """Return the error for a topic that does not exist; it names the nearest of those that do."""
+    from tidelog.config.nearest import guess
+
+    near = guess(topic, there)
+    advice = f"{called()} topics list shows all topics" if near is None else f"did you mean {near}?"
+    return CommandError(f"topic {topic} does not exist; {advice}")
 
 
 def describe_topic(cluster: "Cluster", topic: str) -> Any:
@@ -104,7 +108,7 @@ def describe_topic(cluster: "Cluster", topic: str) -> Any:
 
     (found,) = cluster.topics([topic])
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise no_topic(topic)
+        raise no_topic(topic, [each.name for each in cluster.topics()])
     if found.error_code:
         raise BrokerError(f"topic {topic or repr(topic)}", found.error_code)
     return found

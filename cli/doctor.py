@@ -59,7 +59,7 @@ def doctor(bootstrap: str, data_dir: Path | None, as_json: bool) -> int:
             advice = f"; {each.advice}" if each.advice else ""
             state = f"{each.state:7}"
             print(
-                alarming(state) if each.state != FINE else state,
+                state if each.state == FINE else alarming(state, is_warning=each.state == WARNING),
                 shown(f" {each.check}: {each.found}{advice}"),
             )
     return FAILED if is_problem else OK
@@ -104,11 +104,15 @@ def _clock() -> Finding:
 
 
 def _disk(folder: Path) -> Iterator[Finding]:
-    from tidelog.storage import files
+    from tidelog.storage import files, layout
 
     try:
         total, usable = files.space_bytes(folder)
         yield _space(str(folder), total, usable)
+        if any(folder.iterdir()) and not (folder / layout.META).exists():
+            advice = "name the data folder of a broker, or an empty folder, to time its disk"
+            yield Finding("folder", WARNING, f"{folder} is no data folder: it has no {layout.META}", advice)
+            return
         took_ms = 1000 * files.sync_time_s(folder)
         reports = files.FileSystem(folder).reports_errors()
     except (OSError, ImportError) as error:

@@ -13,7 +13,7 @@ from tidelog.cli.arguments import PATH, json_option
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import alarming, to_json
-from tidelog.cli.text import counted, examples, shown
+from tidelog.cli.text import called, counted, examples, shown
 
 if TYPE_CHECKING:
     from tidelog.storage.fsck import Fsck, Problem
@@ -41,6 +41,7 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
     assert path is not None
     from tidelog.broker import catalog_check
     from tidelog.broker.catalog import CATALOG_FILE
+    from tidelog.storage.backup import MANIFEST
     from tidelog.storage.errors import DataDirLocked
     from tidelog.storage.fsck import Fsck, NothingToCheck
 
@@ -55,6 +56,11 @@ def fsck(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, a
                 problems.append(problem)
                 print(_line(problem, repair, as_json))
     except (NothingToCheck, DataDirLocked) as error:
+        if isinstance(error, NothingToCheck) and (path / MANIFEST).exists():
+            what = f"{path}: is a backup; {called()} restore compares its files with their SHA-256"
+            raise CommandError(
+                f"{what}: restore it to an empty folder, and check that", UNREADABLE
+            ) from error
         raise CommandError(str(error), UNREADABLE) from error
     except OSError as error:
         raise CommandError(f"{error.filename or path}: {error.strerror or error}", UNREADABLE) from error

@@ -161,6 +161,8 @@ def _load(listed: click.Command) -> click.Command:
 
 def _with_hint(message: str, error: click.ClickException) -> str:
     """Return an error message, for wrong usage with the help of the verb."""
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--profile":
+        message = "--profile goes before the verb: tidelog --profile NAME VERB"
     # click writes some suggestions in brackets.
     message = re.sub(r"\((Did you mean .*\?)\)$", r"\1", message).rstrip(".")
     message = re.sub(r"\s*\n\s*", " ", message)  # a list of choices has a line each

@@ -108,12 +108,15 @@ def to_json(value: object) -> str:
     return _encode(value)
 
 
-def alarming(text: str) -> str:
-    """Return text in red if standard output is a terminal with colours (NO_COLOR is not set)."""
+def alarming(text: str, *, is_warning: bool = False) -> str:
+    """Return text in red, or of a warning in yellow, if standard output is a terminal with colours.
+
+    With NO_COLOR there are none.
+    """
     has_colours = (
         is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
-    return f"\x1b[31m{text}\x1b[0m" if has_colours else text
+    return f"\x1b[{33 if is_warning else 31}m{text}\x1b[0m" if has_colours else text
 
 
 def is_terminal(stream: IO[Any]) -> bool:

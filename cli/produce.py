@@ -180,6 +180,8 @@ def produce(
     else:
         print(f"{counted(acknowledged, 'record')} acknowledged")
     if error is None:
+        if not acknowledged:
+            note("the input has no lines, so nothing was sent")
         return OK
     note(str(error))
     return error.exit_code

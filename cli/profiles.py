@@ -44,7 +44,8 @@ def bootstrap() -> str:
         advice = (
             f"it has {', '.join(profiles)}" if profiles else f'write [{name}] and bootstrap = "HOST:PORT"'
         )
-        raise CommandError(f"{path}: has no profile {name}; {advice}", USAGE)
+        what = f"has no profile {name}" if path.exists() else "does not exist"
+        raise CommandError(f"{path}: {what}; {advice}", USAGE)
     found = profiles[name]
     if not isinstance(found, dict) or set(found) != {"bootstrap"} or not isinstance(found["bootstrap"], str):
         raise CommandError(

@@ -1,4 +1,4 @@
-"""What topics hold: records, bytes and the time of the last write, for all topics in a few requests."""
+"""What topics hold: records, bytes and the largest record time, for all topics in a few requests."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final

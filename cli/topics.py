@@ -101,7 +101,7 @@ def create(
 
 
 @topics.command("list", epilog=examples("tidelog topics list --long", "tidelog topics list --json"))
-@click.option("--long", "-l", "is_long", is_flag=True, help="Show records, size and last write too.")
+@click.option("--long", "-l", "is_long", is_flag=True, help="Show records, size and newest record too.")
 @json_option
 @bootstrap_option
 def list_all(is_long: bool, as_json: bool, bootstrap: str) -> int:
@@ -130,7 +130,7 @@ def _long(now: int) -> tuple[Column, ...]:
         Column("bytes", "size", size, is_number=True),
         Column(
             "max_timestamp",
-            "last write",
+            "newest record",
             lambda time_ms: "-" if time_ms is None else f"{duration(now - time_ms)} ago",
             is_number=True,
         ),

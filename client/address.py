@@ -12,6 +12,8 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port
 
 def parse(text: str) -> tuple[str, int]:
     """Return the host and port of HOST, HOST:PORT or [IPV6]:PORT; ValueError says what is wrong."""
+    if "," in text:
+        raise ValueError("name one broker; the client learns the others from it")
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError("write it as host:port, with an IPv6 address as [::1]:9092")

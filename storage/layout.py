@@ -131,6 +131,8 @@ def _unusable(folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         what = f"{error.filename or folder}: {error.strerror}"
+        if isinstance(error, PermissionError):
+            what += "; run the broker as the owner of the folder, or give it the folder with chown"
         raise ForeignDataDir(f"{folder}: cannot be used as a data folder: {what}") from None
 
 

@@ -113,7 +113,7 @@ def _row(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
 def _summarize(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> int:
     """Report sums; return the exit code."""
     ours = [row for row in rows if row.get("tier", names[0]) == names[0]]
-    progress.say(f"{sum(row['n'] for row in ours):,} records in {len(ours):,} windows")
+    progress.say(f"{sum(row['n'] for row in ours):,} records in {len(ours):,} window{'s' * (len(ours) != 1)}")
     is_same = True
     for name in names[1:]:
         of = [row for row in rows if row["tier"] == name]

@@ -30,7 +30,7 @@ def run(flags: JobFlags, window: str, html: str) -> int:
     table = delays(flags.read(flags.session(), READ), window_ms)
     found_rows = [row.asDict() for row in table.collect()]
     rows = [row | {"window": shown(row["window"])} for row in found_rows]
-    progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
+    progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} window{'s' * (len(rows) != 1)}")
     unknown = sum(row["unknown"] for row in rows)
     if unknown:
         is_broker = flags.source.startswith("broker:")

@@ -28,10 +28,10 @@ class Scan(NamedTuple):
     def words(self) -> str:
         """The scan as a line of text."""
         counts = {
-            "segments kept": self.segments,
+            "segment kept" if self.segments == 1 else "segments kept": self.segments,
             "pruned": self.pruned,
-            "bytes": self.bytes,
-            "tasks": self.tasks,
+            "byte" if self.bytes == 1 else "bytes": self.bytes,
+            "task" if self.tasks == 1 else "tasks": self.tasks,
             "records at most": self.records_at_most,
             "left out at most, as their append time is unknown": self.undated_at_most or None,
         }

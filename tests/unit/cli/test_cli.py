@@ -475,7 +475,7 @@ def test_what_is_compiled_runs_without_cython() -> None:
 def test_without_compiled_loops_and_cython_a_line_says_what_to_install() -> None:
     done = without_cython("version", "--verbose", interpreted=True)
     assert (done.returncode, done.stderr.count("\n")) == (FAILED, 1)
-    assert done.stderr.startswith("tidelog: the innermost loops are not compiled, ")
+    assert done.stderr.startswith("tidelog: the loops over bytes are not compiled, ")
     assert without_cython("--help", interpreted=True).returncode == OK
 
 

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from tests.support.logs import NOW, fill, open_log
 from tests.support.paths import KAFKA_WRITTEN
 from tidelog.broker.catalog import ALL_BROKERS, Catalog, TopicRecord, new_topic_id
+from tidelog.cli.connect import no_topic
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.main import app
-from tidelog.storage import producer_state
+from tidelog.storage import files, producer_state
 from tidelog.storage.files import FolderLock
 
 NAME = f"{0:020d}"
@@ -252,3 +253,34 @@ def test_a_catalogue_that_is_a_fifo_is_said_in_a_line(tmp_path: Path, words: tup
     assert result.exit_code == FAILED
     (line,) = [line for line in said.splitlines() if "catalog.sqlite" in line]
     assert "is not a regular file; move it away, and restore the catalogue from a backup" in line
+
+
+def test_a_backup_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").touch()
+    ended = CliRunner().invoke(app, ["fsck", str(tmp_path)])
+    assert ended.exit_code == UNREADABLE
+    assert f"{tmp_path}: is a backup; " in ended.stderr
+
+
+def test_doctor_writes_nothing_into_a_folder_that_is_no_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "sync_time_s", lambda folder: pytest.fail("it wrote a file"))
+    (tmp_path / "passwd").touch()
+    ended = CliRunner().invoke(app, ["doctor", "--data-dir", str(tmp_path)])
+    assert "is no data folder: it has no meta.properties" in ended.stdout
+
+
+def test_completion_for_bash_is_printed_where_bash_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = CliRunner().invoke(app, ["completion", "bash"])
+    assert ended.exit_code == 0
+    assert "_tidelog_completion" in ended.stdout
+    assert not ended.stderr
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_nearest() -> None:
+    assert str(no_topic("tdies", ["prices", "tides"])) == "topic tdies does not exist; did you mean tides?"
+    assert "topics list shows all topics" in str(no_topic("x", ["tides"]))

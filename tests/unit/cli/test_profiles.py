@@ -80,7 +80,7 @@ def test_without_a_file_it_is_the_usual_port(tmp_path: Path, monkeypatch: pytest
     status, said = ping("--profile", "work", "ping")
     assert status == USAGE
     assert said == (
-        f'tidelog: {tmp_path}/tidelog.toml: has no profile work; write [work] and bootstrap = "HOST:PORT"\n'
+        f'tidelog: {tmp_path}/tidelog.toml: does not exist; write [work] and bootstrap = "HOST:PORT"\n'
     )
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.delenv("HOME")
@@ -111,3 +111,15 @@ def test_a_folder_in_place_of_the_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".config/tidelog.toml").unlink()
     (tmp_path / ".config/tidelog.toml").mkdir()
     assert ping("ping") == (USAGE, f"tidelog: {tmp_path}/.config/tidelog.toml: Is a directory\n")
+
+
+def test_a_profile_after_the_verb_is_told_to_go_before_it() -> None:
+    status, said = ping("ping", "--profile", "work")
+    assert status == USAGE
+    assert "--profile goes before the verb: tidelog --profile NAME VERB" in said
+
+
+def test_several_brokers_at_once_are_refused() -> None:
+    status, said = ping("ping", "--bootstrap", "a:1,b:2")
+    assert status == USAGE
+    assert "name one broker" in said
