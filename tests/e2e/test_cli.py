@@ -465,6 +465,12 @@ def test_what_does_not_exist_is_one_line(shared_broker: Running, topic: str) -> 
     assert topic not in ok(tidelog(shared_broker, "topics", "list"))
 
 
+def test_produce_without_lines_says_that_it_sent_nothing(shared_broker: Running, topic: str) -> None:
+    done = tidelog(shared_broker, "produce", topic)
+    assert (done.returncode, done.stdout) == (0, "0 records acknowledged\n")
+    assert done.stderr == "tidelog: the input has no lines, so nothing was sent\n"
+
+
 def test_a_verb_as_a_process_of_its_own(shared_broker: Running, topic: str) -> None:
     line, variables = command(shared_broker, "produce", topic)
     done = subprocess.run(line, input=b"x", capture_output=True, timeout=30, env=variables, check=False)
