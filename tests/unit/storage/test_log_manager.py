@@ -1560,3 +1560,16 @@ def test_a_folder_of_a_version_with_other_summaries_is_served_and_loses_nothing(
         assert not [
             each for each in Fsck(folder, deep=True, repair=False).problems() if each.path.suffix != ".log"
         ]
+
+
+def test_a_folder_of_another_user_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".lock"))
+
+    monkeypatch.setattr(files, "make_folder", refused)
+    with pytest.raises(
+        ForeignDataDir, match="Permission denied; run the broker as the owner of the folder, or"
+    ):
+        layout.lock(tmp_path, 1)
