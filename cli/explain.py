@@ -364,11 +364,13 @@ def _print(
         return
     print_rows(columns, rows, as_json=False, caption=f"{topic.name}: {caption}")
     words = [f"{name}={each['value']} ({each['source']})" for name, each in options.items()]
-    print(f"options: {', '.join(words)}")
-    if not topic.is_told and any(each["source"] == SOURCES[Source.DEFAULT] for each in options.values()):
-        note(
-            "if the broker was started with --config-file or --config, give the same here: the folder has them not"
-        )
+    is_default = any(each["source"] == SOURCES[Source.DEFAULT] for each in options.values())
+    hint = (
+        "; the broker's --config-file and --config are not known here"
+        if is_default and not topic.is_told
+        else ""
+    )
+    print(f"options: {', '.join(words)}{hint}")
 
 
 def _of(log: Log, kind: str = "segment") -> dict[str, Any]:

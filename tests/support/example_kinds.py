@@ -26,7 +26,7 @@ COMPARED = (
     "time 10:01, by record time   ->  offset 1",
     "10:00 <= record time < 10:02   ->  offsets 0 to 4",
     # with what a broker prints
-    "Tidelog 0.1.0 listens on 127.0.0.1:39219; data in /var/lib/tidelog; kernel compiled",
+    "Tidelog 0.1.0 listens on 127.0.0.1:39219; data in /var/lib/tidelog; loops over bytes compiled",
     "2026-03-01T09:00:00.250Z INFO tidelog.broker.topics topic created topic=tides partitions=1",
     "tidelog: /var/lib/tidelog/catalog.sqlite: a newer version of Tidelog wrote this data folder",
     # with what the pipeline prints and writes
@@ -53,6 +53,7 @@ NOT_RUN = {
     "scrape_configs:": "needs Prometheus",
     "segments of a log, oldest first": "a drawing",
     "segments:s3://": "names of a place; tests/pipeline/test_remote.py reads from such",
+    "useradd": "changes the system",
     "tidelog pipeline JOB ...": "stands for all jobs",
     "tidelog: lake/orders has records": "a message; tests/pipeline/test_ingest.py",
 }
