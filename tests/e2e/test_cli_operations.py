@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.broker import Broker, Running
 from tests.support.command import ok, rows, tidelog
+from tidelog.cli import top as cli_top
 from tidelog.cli.exit_codes import FAILED
 from tidelog.client.cluster import Cluster
 
@@ -120,7 +122,9 @@ def test_top_has_the_rate_of_topics_and_the_lag_of_groups(shared_broker: Running
     of_group = [row for row in looks if (row["kind"], row["name"]) == ("group", topic)]
     assert [(row["records_per_s"], row["bytes"] > 0, row["lag"]) for row in of_topic] == [(0, True, None)] * 2
     assert [(row["records_per_s"], row["bytes"], row["lag"]) for row in of_group] == [(0, None, 2)] * 2
-    assert topic in ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1"))
+    table = ok(tidelog(shared_broker, "top", "--interval", "1", "--count", "1"))
+    assert table.split()[:3] == ["kind", "name", "records/s"]
+    assert topic in table
 
 
 def test_top_has_the_rates_of_clients(shared_broker: Running, topic: str) -> None:
@@ -135,3 +139,34 @@ def test_top_has_the_rates_of_clients(shared_broker: Running, topic: str) -> Non
     assert looks.index(itself) < looks.index(silent)
     assert min(itself[f"{what}_per_s"] for what in ("requests", "received_bytes", "sent_bytes")) > 0
     assert [line.split()[:3] for line in lines if line.startswith(topic)] == [[topic, "127.0.0.1", "1"]]
+
+
+def test_top_counts_what_came_between_two_looks_and_sorts_by_it(
+    shared_broker: Running, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, idle, now = f"{topic}-z", f"{topic}-a", [0.0]
+
+    def reset(group: str, offset: int) -> None:
+        words = ("groups", "reset", group, "--topic", group, "--to-offset", str(offset), "--yes")
+        assert tidelog(shared_broker, *words).returncode == 0
+
+    for name in (busy, idle):
+        ok(tidelog(shared_broker, "produce", name, text="a\nb\nc\n"))
+        reset(name, 1)
+
+    def sleep(seconds: float) -> None:
+        if not now[0]:
+            ok(tidelog(shared_broker, "produce", busy, text="d\n" * 8))
+            reset(busy, 5)
+        now[0] += seconds
+
+    monkeypatch.setattr(cli_top, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+    looks = rows(tidelog(shared_broker, "top", "--interval", "4", "--count", "2", "--json"))
+    moments = sorted({row["time"] for row in looks})
+    assert len(moments) == 2
+    for moment, of_busy in zip(moments, (2, 0), strict=True):
+        found = [row for row in looks if row["time"] == moment and row["name"] in (busy, idle)]
+        topics = [(row["name"], row["records_per_s"]) for row in found if row["kind"] == "topic"]
+        assert topics == ([(busy, 2), (idle, 0)] if of_busy else [(idle, 0), (busy, 0)])
+        groups = [(row["name"], row["records_per_s"], row["lag"]) for row in found if row["kind"] == "group"]
+        assert groups == [(busy, of_busy / 2, 6), (idle, 0, 2)]

@@ -1,6 +1,8 @@
 """What listens at an address: a broker of some versions, one that asks for more, or something else."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +19,11 @@ from tests.support.fake_broker import (
 from tests.support.logs import NOW, batch
 from tidelog.client import cluster, fetching
 from tidelog.client.cluster import Cluster, Partition
-from tidelog.client.errors import ClientError
+from tidelog.client.errors import ClientError, Retriable
 from tidelog.client.offsets import LATEST, offsets_of
 from tidelog.protocol.frame import response_encoder
+from tidelog.protocol.messages.api_versions import API_VERSIONS as API_VERSIONS_API
+from tidelog.protocol.messages.api_versions import ApiVersionsResponse
 from tidelog.protocol.messages.fetch import FETCH as FETCH_API
 
 BATCH = bytes(batch([NOW] * 5))
@@ -70,6 +74,36 @@ def test_an_answer_to_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = r"it answered request 99 instead of \d+"
     with one_broker(5, lambda _: frame) as fake, pytest.raises(ClientError, match=wrong):
         read(fake)
+
+
+def test_an_answer_to_another_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "WAIT_S", 0.1)
+    table = ApiVersionsResponse(error_code=0, api_keys=[])
+    frame = b"".join(response_encoder(API_VERSIONS_API, 3)(99, table)[0])
+    with (
+        FakeBroker(lambda _key, _request: frame) as fake,
+        pytest.raises(ClientError, match=f"{fake.address} is not a Kafka broker: it answered ApiVersions"),
+    ):
+        read(fake)
+
+
+def test_what_may_pass_is_tried_again_after_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(cluster, "time", clock)
+
+    def ask() -> None:
+        raise Retriable("topic t: it has no leader")
+
+    with (
+        Cluster([("127.0.0.1", 1)], "test") as brokers,
+        pytest.raises(ClientError, match=r"^topic t: it has no leader; tried for"),
+    ):
+        brokers.retried("topic t", ask)
+    assert pauses[0] == cluster.FIRST_PAUSE_S
+    for pause, longer in pairwise(pauses):
+        assert longer == min(2 * pause, cluster.LONGEST_PAUSE_S)
+    assert cluster.WAIT_S - cluster.LONGEST_PAUSE_S < sum(pauses) <= cluster.WAIT_S
 
 
 def test_a_listener_that_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ from tests.support.logs import KEEP_ALL, NOW, batch, retain, scan
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import files, forking
+from tidelog.storage import files, forking, layout
 from tidelog.storage.cut import link, take
 from tidelog.storage.errors import StorageError
 from tidelog.storage.fsck import Fsck
+from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
@@ -302,3 +303,24 @@ def test_what_happens_to_a_log_leaves_every_byte_of_a_cut(manager: LogManager, t
     manager.truncate("source", 0, source.segments[2].base_offset + 6)
     _append(manager, source)
     assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_a_fork_has_its_own_topic_id_and_an_epoch_that_begins_at_the_cut(manager: LogManager) -> None:
+    source = _source(manager)
+    source.epochs.begin(2, 12)
+    source.epochs.begin(3, 30)
+    for cut, first_epoch, epochs in (
+        (0, 0, ((0, 0),)),
+        (12, 1, ((0, 0), (1, 12))),
+        (15, 1, ((0, 0), (2, 12))),
+        (15, 2, ((0, 0), (2, 12))),
+        (15, 5, ((0, 0), (2, 12), (5, 15))),
+        (60, 3, ((0, 0), (2, 12), (3, 30))),
+    ):
+        target = manager.directory / f"fork{cut}-{first_epoch}-0"
+        made = at_once(forking.fork(source, cut, target, FORK_ID, SMALL, first_epoch, NOW))
+        assert layout.load_topic_id(made.folder) == FORK_ID
+        found = LeaderEpochs.load(made.folder)
+        assert found is not None
+        assert found.entries == epochs
+    assert source.epochs.entries == ((0, 0), (2, 12), (3, 30))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.batches import NOW_MS, changed, resign
+from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, read_header, set_base
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
@@ -279,3 +280,44 @@ def test_a_walk_reads_a_log_once_and_holds_no_more_than_a_chunk_of_it(
     reads.clear()
     assert len(list(walk.headers(files.File(tmp_path / "log"), 0, len(data)))) == 100
     assert sum(reads) < 1.4 * len(data)
+
+
+def _complete(path: Path, data: bytes, next_offset: int, flushed_to: int = 0) -> tuple[int, int]:
+    path.write_bytes(data)
+    return walk.complete(files.File(path), 0, len(data), 0, next_offset, flushed_to)
+
+
+def test_of_what_is_damaged_the_whole_batches_are_complete_and_no_more(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "log", at(7, count=3)[:-1] + b"?", at(10)[:-1] + b"?"
+    end = len(first) + len(second)
+    assert _complete(path, first + second, 7) == (end, 11)
+    for left in (0, 1, entries.BYTES_MIN - 1, entries.BYTES_MIN, HEADER_BYTES, len(second) - 1):
+        assert _complete(path, first + second[:left], 7) == (len(first), 10)
+    assert _complete(path, b"", 7) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("batch", "next_offset", "after"),
+    [
+        (at(7, count=3)[:-1] + b"?", 5, 10),  # its offset may be right
+        (at(7, count=3), 5, 8),  # its checksum is right, so its offset is wrong
+        (at(3, count=3)[:-1] + b"?", 5, 8),  # an offset never goes back
+        (at((1 << 31) - 1)[:-1] + b"?", 5, 1 << 31),
+        (at(1 << 31)[:-1] + b"?", 5, 6),  # no segment holds that one
+        (bytes(changed(at(5, count=3), last_offset_delta=0))[:-1] + b"?", 5, 8),
+        (bytes(changed(at(5, count=3), record_count=1))[:-1] + b"?", 5, 8),
+        (bytes(changed(at(5), last_offset_delta=-9, record_count=-9))[:-1] + b"?", 5, 6),
+    ],
+)
+def test_after_a_damaged_batch_comes_the_largest_offset_that_its_header_allows(
+    tmp_path: Path, batch: bytes, next_offset: int, after: int
+) -> None:
+    assert _complete(tmp_path / "log", batch, next_offset) == (len(batch), after)
+
+
+@pytest.mark.parametrize(("flushed_to", "after"), [(5, 8), (6, 6), (7, 7), (8, 8), (9, 8)])
+def test_a_damaged_batch_ends_where_a_flush_ended_after_it_began(
+    tmp_path: Path, flushed_to: int, after: int
+) -> None:
+    data = at(5, count=3)[:-1] + b"?"
+    assert _complete(tmp_path / "log", data, 5, flushed_to) == (len(data), after)
