@@ -15,7 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 from tidelog.cli import produce
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
-from tidelog.cli.lines import Outgoing, Values, text_reader
+from tidelog.cli.lines import Outgoing, Values, json_reader, text_reader
 from tidelog.client import producer as producing
 from tidelog.client.errors import ConnectionLost
 from tidelog.client.producer import Producer, Rejected, murmur2
@@ -447,6 +447,26 @@ def test_the_first_rejected_line_is_named_though_the_broker_refuses_it_last() ->
         assert str(error).startswith("line 1 was rejected, ")
         assert str(error).endswith("too large")
         assert acknowledged == []
+
+
+def test_the_first_rejected_line_is_named_though_another_partition_is_refused_before() -> None:
+    again, refused = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_RECORD
+    with sending(again, refused, refused, partitions=2) as (to, sent, acknowledged):
+        lines = [[b'{"value": "a", "partition": 0}', b'{"value": "b", "partition": 1}']]
+        error = produce.send_lines(to, "t", lines, json_reader(Outgoing()))
+        assert str(error).startswith("line 1 was rejected, ")
+        assert [partition for partition, *_ in sent.batches] == [0, 1, 0]
+        assert acknowledged == []
+
+
+def test_after_a_failure_nothing_is_sent_before_a_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producing, "LINGER_S", 0)
+    monkeypatch.setattr(producing, "FIRST_PAUSE_S", 1000)
+    with sending(ErrorCode.NOT_LEADER_OR_FOLLOWER) as (to, sent, acknowledged):
+        to.send("t", b"v", 0)
+        for _ in range(5):
+            to.poll(0)
+        assert (len(sent.batches), acknowledged) == (1, [])
 
 
 def test_values_that_fit_into_a_batch_are_not_divided_and_share_key_headers_and_time() -> None:

@@ -321,3 +321,27 @@ def test_a_damaged_batch_ends_where_a_flush_ended_after_it_began(
 ) -> None:
     data = at(5, count=3)[:-1] + b"?"
     assert _complete(tmp_path / "log", data, 5, flushed_to) == (len(data), after)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "known", "refused"),
+    [
+        ((1, 9, 1), 1, True),
+        ((1, 9, 9), 1, False),  # a new epoch has begun
+        ((1, 9, 1), 9, False),  # the epochs of the log say that it began there
+        ((9, 1, 9), 9, True),
+        ((1, 1, 1), 1, False),
+    ],
+)
+def test_a_leader_epoch_between_two_batches_of_another_is_false(
+    tmp_path: Path, epochs: tuple[int, ...], known: int, refused: bool
+) -> None:
+    data = bytearray()
+    for offset, epoch in enumerate(epochs):
+        one = bytearray(at(offset))
+        set_base(one, 0, offset, epoch)
+        data += one
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    batches = walk.verified(files.File(path), 0, len(data), 0, 0, epoch_at=lambda _: known)
+    assert [each.header is None for each in batches] == [False, refused, False]
