@@ -477,6 +477,7 @@ async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
     looking, fetching, producing = [await served.connect() for _ in range(3)]
     await filled(looking, partitions=2)
     monkeypatch.setattr(running, "LOOP_S", -1.0)
+    monkeypatch.setattr(running, "READERS", 2)
     gate = threading.Event()
     blocking = [run(served.broker, lambda: gate.wait(20), "one")]
     blocking.append(run(served.broker, in_lanes(Lane.LONG, gate=gate), "two"))

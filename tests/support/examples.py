@@ -116,6 +116,7 @@ def steady(text: str, *, figures: bool = True, days: Iterable[str] = ()) -> str:
         text = re.sub(pattern, name, text, flags=re.MULTILINE)
     if not figures:
         text = re.sub(r"\d+(?:[.,]\d+)*(?: [KMGT]i?B| B\b)?", "0", text)
+        text = re.sub(r"\b0 (record|row|segment|task|window)\b", r"0 \1s", text)
         text = re.sub(r"^(.*\n)\1+", r"\1", text, flags=re.MULTILINE)
     return text.strip()
 
