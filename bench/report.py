@@ -57,7 +57,7 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
     """Return what a reader of the figures must know: machine, versions, and how it was measured."""
     return {
         "version": importlib.metadata.version("tidelog"),
-        "commit": _first_line(["git", "-C", str(build.ROOT), "describe", "--always", "--dirty"]),
+        "commit": _commit(),
         "measured": time.strftime("%Y-%m-%d"),
         "machine": machine.describe(folder),
         "versions": {
@@ -72,6 +72,13 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
         "runs": runs,
         "only": only,
     }
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(build.ROOT)]
+    # The results of a run that was broken off are a change too, but they are not measured.
+    changed = _first_line([*git, "status", "--porcelain", "-uno", "--", ".", ":!bench/results"])
+    return _first_line([*git, "describe", "--always"]) + ("-dirty" if changed else "")
 
 
 def _first_line(command: list[str]) -> str:
