@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.all, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-# Tests that replace nothing of a compiled module, and pass it no stand-ins: real clients, models, crashes, kill -9.
+# Tests that replace nothing of a compiled module, and pass it no stand-ins: real clients, models, crashes, kill -9, mangled frames.
 SUITES = (
     "tests/e2e/test_kafka_python.py",
     "tests/e2e/test_aiokafka.py",
@@ -23,6 +23,7 @@ SUITES = (
     "tests/fault/test_kill_nine.py",
     "tests/property/test_log_model.py",
     "tests/property/test_compaction_model.py",
+    "tests/fuzz",
     "tests/testing",
     "--deselect=tests/fault/test_crash_states.py::test_I1_I2_I3_I4_I5_I6_I7_I8_I9_hold_in_what_a_crash_leaves[groups]",
 )
