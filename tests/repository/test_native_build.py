@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.all, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-# Tests that replace nothing of a compiled module, and pass it no stand-ins: real clients, models, crashes, kill -9, mangled frames.
+# Tests that replace nothing of a compiled module, and pass it no stand-ins: clients, models, crashes, mangled frames.
 SUITES = (
     "tests/e2e/test_kafka_python.py",
     "tests/e2e/test_aiokafka.py",
