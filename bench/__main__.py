@@ -55,7 +55,9 @@ def main() -> int:
         header = report.header(folder, scale, runs, arguments.only)
         path = _results_path(is_full, header)
         if is_full and arguments.resume and path.exists():
-            results += json.loads(path.read_text())["rows"]
+            # The results have changed a file of the checkout since, so its commit is the one that the run began with.
+            header = json.loads(path.read_text())
+            results += header.pop("rows")
         if scale >= QUICK_SCALE:
             machine.touch_page_cache(folder, int(TOUCHED_BYTES * min(1.0, scale)))
 

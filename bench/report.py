@@ -22,6 +22,7 @@ from bench.metrics import METRICS
 from bench.row import FLUSHED, OURS, THEIRS
 from bench.suite import Result
 from tidelog import native
+from tidelog.commit import commit
 
 DOCUMENT = build.ROOT / "docs" / "performance.md"
 PLOTS = build.ROOT / "docs" / "performance"
@@ -57,7 +58,7 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
     """Return what a reader of the figures must know: machine, versions, and how it was measured."""
     return {
         "version": importlib.metadata.version("tidelog"),
-        "commit": _commit(),
+        "commit": commit(),
         "measured": time.strftime("%Y-%m-%d"),
         "machine": machine.describe(folder),
         "versions": {
@@ -72,13 +73,6 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
         "runs": runs,
         "only": only,
     }
-
-
-def _commit() -> str:
-    git = ["git", "-C", str(build.ROOT)]
-    # The results of a run that was broken off are a change too, but they are not measured.
-    changed = _first_line([*git, "status", "--porcelain", "-uno", "--", ".", ":!bench/results"])
-    return _first_line([*git, "describe", "--always"]) + ("-dirty" if changed else "")
 
 
 def _first_line(command: list[str]) -> str:
