@@ -25,6 +25,12 @@ Map = mmap.mmap
 _PAGE_BYTES: Final = mmap.PAGESIZE
 
 
+# A file with more than DIRTY_BYTES_MAX to write is synced in pieces, and the tail at last.
+_DIRTY_BYTES_MAX: Final = 8 << 20
+_PIECE_BYTES: Final = 4 << 20
+_TAIL_BYTES: Final = 1 << 20
+# Start to write a range, and wait until it is written: linux/fs.h.
+_SYNC_FILE_RANGE: Final = 1 | 2 | 4
 _TIMED_SYNCS: Final = 5
 _NO_FILE: Final = Path(os.devnull)
 
@@ -70,7 +76,7 @@ def _open(path: Path, flags: int) -> int:
 class File:
     """An open file; `size` is where `append` writes next."""
 
-    __slots__ = ("_fd", "_nowait_flags", "path", "size")
+    __slots__ = ("_fd", "_nowait_flags", "_written_bytes", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
         """Open for reading and writing, or for reading only; `create` creates a missing file."""
@@ -79,6 +85,7 @@ class File:
         self._fd = _open(path, flags | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self._fd).st_size
+        self._written_bytes = self.size  # up to here the disk has most of it
         self._nowait_flags = os.RWF_NOWAIT
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -143,7 +150,32 @@ class File:
 
     def sync(self) -> None:
         """Put every byte written so far, and the size, on disk."""
+        if self.size - self._written_bytes > _DIRTY_BYTES_MAX:
+            self._write_ahead()
+        size = self.size
         os.fdatasync(self._fd)
+        self._written_bytes = size
+
+    def _write_ahead(self) -> None:
+        """Write to the disk, in pieces, all but the end of what a sync has to write.
+
+        ext4 locks the pages of several megabytes while it waits for the disk to take them. An append waits for the
+        last page of the file, if that is one of them: up to 60 ms while 230 MB are synced, and 2 ms with this.
+        """
+        # With what comes in the meantime, but at most so much.
+        last = self._written_bytes + 4 * (self.size - self._written_bytes)
+        try:
+            libc = _libc()
+            while (ahead := min(self.size, last) - self._written_bytes - _TAIL_BYTES) >= _TAIL_BYTES:
+                piece = min(ahead, _PIECE_BYTES)
+                _sync_range(libc, self._fd, self._written_bytes, piece)
+                self._written_bytes += piece
+        except ImportError:
+            pass  # Python without ctypes
+        except OSError as error:
+            # A sandbox may refuse the call. After any other error, the sync would succeed without the lost bytes.
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
 
     def forget_clean(self, position: int) -> None:
         """Drop the clean cached pages from a position on, so that reads come from the disk.
@@ -476,16 +508,35 @@ class FileSystem:
         self._call("syncfs")
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Make a system call that Python's os lacks."""
-        # Imported here: the import takes a hundredth of the start of a command that does not need it.
-        import ctypes
-
         if self._libc is None:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-        while getattr(self._libc, name)(self._fd, *arguments) != 0:
-            number = ctypes.get_errno()
-            if number != errno.EINTR:  # A signal came; Python's os retries by itself.
-                raise OSError(number, os.strerror(number))
+            self._libc = _libc()
+        _call(self._libc, name, self._fd, *arguments)
+
+
+def _libc() -> Any:
+    """Return the system's library. Raise ImportError."""
+    # Imported here: the import takes a hundredth of the start of a command that does not need it.
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _sync_range(libc: Any, fd: int, position: int, count: int) -> None:
+    """Write a range of a file to the disk, and wait for it; neither the file's size nor the range is durable then."""
+    import ctypes
+
+    # ctypes would pass an int as 32 bits.
+    _call(libc, "sync_file_range", fd, ctypes.c_int64(position), ctypes.c_int64(count), _SYNC_FILE_RANGE)
+
+
+def _call(libc: Any, name: str, *arguments: Any) -> None:
+    """Make a system call that Python's os lacks. Raise OSError."""
+    import ctypes
+
+    while getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        if number != errno.EINTR:  # A signal came; Python's os retries by itself.
+            raise OSError(number, os.strerror(number))
 
 
 class SystemTable:

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -267,6 +268,85 @@ def test_syncs_reach_the_file_or_folder_that_they_are_asked_for(
     files.sync(file.path)
     files.sync_folder(file.path.parent)
     assert synced == [("fdatasync", file.path), ("fdatasync", file.path), ("fsync", file.path.parent)]
+
+
+class Ahead:
+    """The system's `sync_file_range` and `fdatasync`, which note their calls."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, then: Callable[[], object] = int, error: int = 0) -> None:
+        self.pieces: list[tuple[int, int]] = []
+        self.synced_after: list[int] = []  # how many pieces came before each sync
+        self.then, self.error = then, error
+        patch.setattr(ctypes, "CDLL", lambda *_args, **_options: SimpleNamespace(sync_file_range=self.ahead))
+        patch.setattr(files.os, "fdatasync", lambda _: self.synced_after.append(len(self.pieces)))
+
+    def ahead(self, _fd: int, position: ctypes.c_int64, count: ctypes.c_int64, flags: int) -> int:
+        assert flags == 7  # write, and wait before and after
+        self.pieces.append((position.value, count.value))
+        self.then()
+        ctypes.set_errno(self.error)
+        return -1 if self.error else 0
+
+
+def test_a_sync_of_much_writes_all_but_the_end_ahead_in_pieces(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    file.append(bytes((8 << 20) - file.size))
+    file.sync()
+    assert (ahead.pieces, ahead.synced_after) == ([], [0])
+    start = file.size
+    file.append(bytes((20 << 20) + 5))
+    file.sync()
+    ends = [start, *(position + count for position, count in ahead.pieces)]
+    assert [position for position, _ in ahead.pieces] == ends[:-1]
+    assert all(count <= 4 << 20 for _, count in ahead.pieces)
+    assert 1 << 20 <= file.size - ends[-1] <= 2 << 20  # the last page is not among them
+    assert ahead.synced_after == [0, len(ahead.pieces)]
+    file.append(bytes(8 << 20))
+    file.sync()
+    assert ahead.synced_after == [0, len(ahead.pieces), len(ahead.pieces)]
+
+
+def test_a_sync_ends_though_more_comes_than_it_writes(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch, then=lambda: file.append(bytes(6 << 20)))
+    file.append(bytes(9 << 20))
+    file.sync()
+    written = sum(count for _, count in ahead.pieces)
+    assert 8 << 20 <= written <= 36 << 20
+    assert written < file.size - (8 << 20)
+    assert ahead.synced_after == [len(ahead.pieces)]
+
+
+def test_a_sync_fails_if_a_piece_of_it_does(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = Ahead(monkeypatch, error=errno.EIO)
+    file.append(bytes(9 << 20))
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    assert ahead.synced_after == []  # it would succeed without the lost bytes
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])
+def test_where_the_system_refuses_pieces_a_sync_writes_all(
+    file: files.File, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    ahead = Ahead(monkeypatch, error=error)
+    file.append(bytes(9 << 20))
+    file.sync()
+    assert ahead.synced_after == [1]
+
+
+def test_a_sync_of_much_works_with_the_system_and_without_ctypes(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.append(data := os.urandom(9 << 20))
+    file.sync()
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    file.append(data)
+    file.sync()
+    assert file.path.read_bytes() == b"0123456789" + 2 * data
 
 
 def test_a_file_system_that_cannot_be_synced_says_why(
