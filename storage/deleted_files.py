@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.storage import files
-from tidelog.storage.layout import SUFFIXES
+from tidelog.storage.layout import SUFFIXES, SUMMARY
 from tidelog.storage.segment import Segment
 
 DELETED: Final = ".deleted"
@@ -71,8 +71,13 @@ class DeletedFiles:
         self._due = [entry for entry in self._due if entry not in removed]
 
     def remove_now(self, segments: Iterable[Segment]) -> None:
-        """Remove the files of segments without a delay, the newest segment first."""
-        for path in reversed(list(_paths(segments))):
+        """Remove the files of segments without a delay, the newest segment first.
+
+        Before them the summaries. After a kill amid the removal, the last of these segments that is left must not vouch
+        for the end of the log (`continuity.known_end`).
+        """
+        paths = list(_paths(segments))[::-1]
+        for path in sorted(paths, key=lambda path: path.suffix != SUMMARY):
             files.remove(path)
 
 

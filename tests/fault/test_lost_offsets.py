@@ -239,8 +239,9 @@ def test_the_check_finds_the_same_end_as_the_start(tmp_path: Path) -> None:
     assert what.endswith(" offsets up to 4")
 
 
+@pytest.mark.parametrize("roll_after", [(), (4, 7, 11)])
 def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
-    tmp_path: Path, disk: FaultyDisk
+    tmp_path: Path, disk: FaultyDisk, roll_after: tuple[int, ...]
 ) -> None:
     """Snapshots, epochs and append times that tell of what was being cut are no proof that it was lost."""
     for step in count():
@@ -252,6 +253,8 @@ def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
         for number in range(3, 12):
             log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=number), NOW + number)
             log.snapshots.write()
+            if number in roll_after:
+                log.roll(NOW + number)
         log.flush()
         log.active.save(flushed=True)
         log.durability.recovery_point = 0
