@@ -3,7 +3,8 @@
 Owns figures of Tidelog alone, a line each: what `.appendindex` and the other files beside a log add to it, and
 `.appendindex` to an append; what a lookup reads and how long it takes, by each clock and in logs of several sizes and
 orders, every answer by record time held against a scan; what a client of an older format is sent a second, and the
-memory that this takes; and what a small client feels while others write at 60 % of what the disk takes.
+memory that this takes; and what a small client feels while others write at 60 % of what the disk takes, or while
+another sends large batches at full speed.
 
 `--gb 0.01 --seconds 1` does everything, smaller: to see that it works. Twenty gigabytes take some minutes a shape.
 """
@@ -26,6 +27,8 @@ import numpy as np
 from bench import build, machine, table
 from bench.__main__ import own_folder
 from bench.fill import Filled, Shape, fill, scan
+from bench.metrics import Measures
+from bench.rows.produce import FAST
 from bench.stage import Rig, Stage
 from bench.wire import Wire
 from tidelog.config.topic_options import TopicConfig
@@ -209,15 +212,44 @@ def steady(rig: Rig, arguments: argparse.Namespace) -> None:
         }  # fmt: skip
         command = stage.command([build.load()], heavy, options)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            felt = stage.load(
-                "produce", small, in_flight=100, rate=SMALL_RATE, seconds=arguments.seconds, warm_up_seconds=1
-            )
+            felt = felt_by_a_small_client(stage, small, arguments)
             said = process.communicate(timeout=60)[0]
         took = json.loads(said)
     say("MB/s that the disk takes", disk_mb_s)
     say("MB/s that is written, acks=1", took["requests_s"] * HEAVY_BYTES / 1e6)
+    say_percentiles("a record beside it", felt)
+
+
+def large_batches(rig: Rig, arguments: argparse.Namespace) -> None:
+    """Have one client send zstd batches of 1 MB as fast as it can, and a small client write beside it.
+
+    The small client writes to the floor in C too, which shares only the processors with the other one.
+    """
+    with alone(rig) as stage, rig.private("floor in C") as floor:
+        floor.start()
+        heavy, small = stage.topic(), stage.topic()
+        options = {"records": 1_000_000_000, "size": 1_000, "seconds": arguments.seconds + 60}
+        settings = ("compression.codec=zstd", "batch.size=1000000", *FAST)
+        command = stage.command([build.rdkafka(), "produce"], heavy, options, settings)
+        for where, its_stage in (("", stage), (", the floor in C", Stage(rig, floor, {}))):
+            say_percentiles(f"a record{where}", felt_by_a_small_client(its_stage, small, arguments))
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+                try:
+                    felt = felt_by_a_small_client(its_stage, small, arguments)
+                finally:
+                    process.kill()
+            say_percentiles(f"a record beside zstd batches of 1 MB{where}", felt)
+
+
+def felt_by_a_small_client(stage: Stage, topic: str, arguments: argparse.Namespace) -> Measures:
+    return stage.load(
+        "produce", topic, in_flight=100, rate=SMALL_RATE, seconds=arguments.seconds, warm_up_seconds=1
+    )
+
+
+def say_percentiles(what: str, felt: Measures) -> None:
     for name in ("p50_us", "p99_us", "p999_us", "max_us"):
-        say(f"{name.removesuffix('_us')} us of a record beside it", felt[name])
+        say(f"{name.removesuffix('_us')} us of {what}", felt[name])
 
 
 def written_mb_s(folder: Path, size: int) -> float:
@@ -246,6 +278,7 @@ PARTS: Final[dict[str, Callable[[Rig, argparse.Namespace], None]]] = {
     "lookups": lookups,
     "downward": downward,
     "steady": steady,
+    "large_batches": large_batches,
 }
 
 
