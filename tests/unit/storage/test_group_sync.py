@@ -297,6 +297,14 @@ def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     assert caplog.text.count(f"flush works again log={logs[1]}") == 1
 
 
+def test_that_a_log_was_deleted_is_no_failure_to_tell_of(
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log], caplog: pytest.LogCaptureFixture
+) -> None:
+    logs[1].delete()
+    assert list(GroupSync(tmp_path).flush(logs)) == [logs[1]]
+    assert caplog.text == ""
+
+
 def crashed(folder: Path, count: int) -> None:
     """Leave a data folder as a kill does, of logs that have one record each, on disk, and nothing since."""
     manager = LogManager(folder, BrokerConfig(), lambda: NOW)
