@@ -205,7 +205,9 @@ def test_what_is_dirty_is_asked_for_now_and_then(
     assert together()
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("invalid literal for int()")])
 def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
+    error: Exception,
     tmp_path: Path,
     disk: FaultyDisk,
     logs: list[Log],
@@ -213,7 +215,7 @@ def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(_: files.DirtyMemory) -> int:
-        raise OSError(5, "Input/output error")
+        raise error
 
     monkeypatch.setattr(group_sync, "LOOK_EVERY_S", -1.0)
     group = GroupSync(tmp_path)
