@@ -14,11 +14,12 @@ from tests.support.compaction import COMPACTED, clean_all, keyed
 from tests.support.faulty_disk import Died, FaultyDisk
 from tests.support.logs import NOW, batch, crash, fill, is_damaged, open_log, scan
 from tidelog.config.options import BrokerConfig
-from tidelog.storage import producer_snapshots, producer_state
+from tidelog.storage import continuity, producer_snapshots, producer_state
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.summary import OFFSET_MAX
 
 OPTIONS = {"index_interval_bytes": 150, "segment_bytes": 400}
 END = 24
@@ -197,6 +198,39 @@ def test_I2_an_older_backup_of_the_last_segment_is_found_by_what_lies_beside_it(
         gone = list(range(older, end)) if is_proof else []
         assert (lost_as_told(caplog.text), refused(again)) == (gone, gone), name
         assert again.append(batch([NOW]), NOW).base_offset == (end if is_proof else older)
+
+
+def spoil_snapshot(folder: Path) -> None:
+    producer_snapshots.snapshot_path(folder, END).write_bytes(b"broken")
+
+
+def spoil_epochs(folder: Path) -> None:
+    LeaderEpochs(folder, [(0, 0), (3, OFFSET_MAX)]).save()
+
+
+@pytest.mark.parametrize("spoil", [spoil_snapshot, spoil_epochs])
+def test_what_is_broken_beside_a_log_is_no_proof_that_it_was_longer(
+    tmp_path: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(tmp_path, **OPTIONS)
+    fill(log, [[NOW]] * 3)
+    log.flush()
+    log.active.save(flushed=True)
+    spoil(tmp_path)
+    again = open_log(tmp_path, recovery_point=2, was_cut_off=False, **OPTIONS)
+    assert (lost_as_told(caplog.text), again.log_end_offset) == ([], 3)
+
+
+def test_what_lies_beside_a_log_counts_only_if_its_last_summary_describes_batches(tmp_path: Path) -> None:
+    log = open_log(tmp_path, **OPTIONS)
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.close()
+    keep_snapshot(tmp_path, tmp_path)
+    assert continuity.known_end(tmp_path, [0, 1], [END]) == END
+    log.active.summary.replace_by_times(log.active.path(".summary"), 1)
+    assert continuity.known_end(tmp_path, [0, 1], [END]) == 0
 
 
 @pytest.mark.parametrize("clean", [True, False])

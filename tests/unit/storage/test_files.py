@@ -296,11 +296,11 @@ def test_a_sync_of_much_writes_all_but_the_end_ahead_in_pieces(
     file.sync()
     assert (ahead.pieces, ahead.synced_after) == ([], [0])
     start = file.size
-    file.append(bytes((20 << 20) + 5))
+    file.append(bytes((21 << 20) + 5))
     file.sync()
     ends = [start, *(position + count for position, count in ahead.pieces)]
     assert [position for position, _ in ahead.pieces] == ends[:-1]
-    assert all(count <= 4 << 20 for _, count in ahead.pieces)
+    assert all(1 << 20 <= count <= 4 << 20 for _, count in ahead.pieces)
     assert 1 << 20 <= file.size - ends[-1] <= 2 << 20  # the last page is not among them
     assert ahead.synced_after == [0, len(ahead.pieces)]
     file.append(bytes(8 << 20))
@@ -315,17 +315,62 @@ def test_a_sync_ends_though_more_comes_than_it_writes(
     file.append(bytes(9 << 20))
     file.sync()
     written = sum(count for _, count in ahead.pieces)
-    assert 8 << 20 <= written <= 36 << 20
+    assert 18 << 20 <= written <= 36 << 20  # some of what comes meanwhile, too
     assert written < file.size - (8 << 20)
     assert ahead.synced_after == [len(ahead.pieces)]
 
 
-def test_a_sync_fails_if_a_piece_of_it_does(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = Ahead(monkeypatch, error=errno.EIO)
+def test_only_what_came_since_a_file_was_opened_is_written_ahead_however_large_it_is(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    file.truncate(5 << 30)
+    again = files.File(file.path)
+    again.append(bytes(9 << 20))
+    again.sync()
+    assert ahead.pieces == [(5 << 30, 4 << 20), ((5 << 30) + (4 << 20), 4 << 20)]
+
+
+def test_what_comes_during_a_sync_counts_as_not_written(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch)
+    monkeypatch.setattr(files.os, "fdatasync", lambda _: file.append(bytes(5 << 20)))
+    file.sync()
+    assert ahead.pieces == []
+    start = file.size - (5 << 20)
+    file.append(bytes(4 << 20))
+    file.sync()
+    assert ahead.pieces[0][0] == start
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_sync_fails_if_a_piece_of_it_does(
+    file: files.File, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    ahead = Ahead(monkeypatch, error=error)
     file.append(bytes(9 << 20))
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(OSError, match=os.strerror(error)):
         file.sync()
     assert ahead.synced_after == []  # it would succeed without the lost bytes
+
+
+def test_a_piece_that_fails_has_the_error_of_the_system() -> None:
+    file = files.File(Path(os.devnull))
+    file.append(bytes(9 << 20))
+    with pytest.raises(OSError, match=os.strerror(errno.ESPIPE)):
+        file.sync()
+
+
+def test_a_piece_that_a_signal_interrupts_is_written_again(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead(monkeypatch, error=errno.EINTR)
+    ahead.then = lambda: setattr(ahead, "error", 0 if len(ahead.pieces) > 1 else errno.EINTR)
+    file.append(bytes(9 << 20))
+    file.sync()
+    assert ahead.pieces[0] == ahead.pieces[1] != ahead.pieces[2]
+    assert ahead.synced_after == [3]
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])

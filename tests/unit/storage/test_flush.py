@@ -13,6 +13,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, crash, fetch_all, fill, open_log, scan
 from tidelog.storage.durability import Mark
 from tidelog.storage.errors import FlushPostponed, LogOffline
+from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
@@ -138,6 +139,21 @@ def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
     assert not says_flushed(log, 0)
     assert log.durability.flushed(log, late)
     assert says_flushed(log, 0)
+
+
+def test_a_mark_that_saved_a_segment_says_nothing_of_the_next_though_it_is_as_long(
+    tmp_path: Path, disk: FaultyDisk, save_every: Callable[[int], None]
+) -> None:
+    save_every(1)
+    log = flushed_log(tmp_path, disk)
+    early = mark_of(log)
+    log.roll(NOW)
+    fill(log, [[NOW]] * 2)
+    late = mark_of(log)
+    assert log.durability.flushed(log, early)
+    assert not says_flushed(log, 2)
+    assert log.durability.flushed(log, late)
+    assert says_flushed(log, 2)
 
 
 def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, disk: FaultyDisk) -> None:
@@ -546,6 +562,29 @@ def test_a_summary_of_another_segment_is_not_believed_though_its_log_is_as_long(
     assert again.damaged == ()
 
 
+def test_a_cut_is_on_disk_before_it_returns(tmp_path: Path, disk: FaultyDisk) -> None:
+    """Else a power cut may bring back what was cut, after what was appended since."""
+    log = flushed_log(tmp_path, disk)
+    log.truncate(1)
+    calls = [kind for kind, path in disk.calls if path == log.active.path(".log")]
+    assert calls.index("truncate") < calls.index("sync")
+
+
+def test_behind_a_cut_the_last_epoch_goes_on_from_there_on_disk_too(tmp_path: Path, disk: FaultyDisk) -> None:
+    log = flushed_log(tmp_path / "a", disk)
+    log.close()
+    log = open_log(tmp_path / "a", clean=False, recovery_point=2)
+    fill(log, [[NOW]] * 2)
+    assert log.epochs.entries == ((0, 0), (1, 2))
+    disk.calls.clear()
+    log.truncate(1)
+    assert log.epochs.entries == ((0, 0), (1, 1))
+    saved = LeaderEpochs.load(tmp_path / "a")
+    assert saved is not None
+    assert saved.entries == ((0, 0), (1, 1))
+    assert "leader-epoch-checkpoint" in synced(disk)
+
+
 def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, disk: FaultyDisk) -> None:
     log = flushed_log(tmp_path, disk)
     early = mark_of(log)
@@ -573,6 +612,41 @@ def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_pa
     rows = scan(log)
     again = open_log(crash(log, tmp_path / "b"), recovery_point=log.recovery_point)
     assert scan(again) == rows
+
+
+def test_what_a_segment_has_since_a_cut_is_on_disk_only_after_a_flush_that_began_later(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW + 1]])
+    log.roll(NOW)
+    log.truncate(1)
+
+    def roll() -> None:
+        fill(log, [[NOW + 2]])
+        log.roll(NOW)
+
+    fill(log, [[NOW + 2]])
+    disk.on("sync", do=roll, times=1)
+    assert log.flush() == 2
+    assert not says_flushed(log, 0)
+    assert log.flush() == 3
+    assert says_flushed(log, 0)
+
+
+def test_a_mark_from_before_a_second_cut_covers_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 3)
+    log.truncate(2)
+    mark = mark_of(log)
+    log.truncate(1)
+    fill(log, [[NOW]])
+    assert not log.durability.flushed(log, mark)
+    assert log.recovery_point == 0
+    for end in (2, 3):
+        assert log.durability.flushed(log, mark_of(log))
+        assert log.recovery_point == end
+        fill(log, [[NOW]])
 
 
 def test_a_segment_that_is_rebuilt_before_it_is_flushed_is_flushed_in_its_new_form(tmp_path: Path) -> None:

@@ -205,7 +205,9 @@ def test_what_is_dirty_is_asked_for_now_and_then(
     assert together()
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ValueError("invalid literal for int()")])
 def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
+    error: Exception,
     tmp_path: Path,
     disk: FaultyDisk,
     logs: list[Log],
@@ -213,7 +215,7 @@ def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(_: files.DirtyMemory) -> int:
-        raise OSError(5, "Input/output error")
+        raise error
 
     monkeypatch.setattr(group_sync, "LOOK_EVERY_S", -1.0)
     group = GroupSync(tmp_path)
@@ -295,6 +297,14 @@ def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     for _ in range(2):
         assert group.flush(logs) == {}
     assert caplog.text.count(f"flush works again log={logs[1]}") == 1
+
+
+def test_that_a_log_was_deleted_is_no_failure_to_tell_of(
+    tmp_path: Path, disk: FaultyDisk, logs: list[Log], caplog: pytest.LogCaptureFixture
+) -> None:
+    logs[1].delete()
+    assert list(GroupSync(tmp_path).flush(logs)) == [logs[1]]
+    assert caplog.text == ""
 
 
 def crashed(folder: Path, count: int) -> None:

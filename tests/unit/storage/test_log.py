@@ -255,6 +255,16 @@ def test_truncate_cuts_whole_batches_and_offsets_go_on_from_there(tmp_path: Path
     assert [path.name for path in tmp_path.glob("*.log")] == [f"{0:020d}.log"]
 
 
+def test_a_cut_leaves_no_file_of_a_segment_that_it_removes(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=250)
+    fill(log, [[NOW] * 2 for _ in range(10)])
+    log.close()  # now the last one has a summary too
+    log = open_log(tmp_path, clean=True, recovery_point=20)
+    assert log.active.path(".summary").exists()
+    log.truncate(1)
+    assert {path.stem for path in tmp_path.iterdir() if path.stem.isdigit()} == {f"{0:020d}"}
+
+
 def test_a_cut_where_a_segment_begins_leaves_its_offset_to_go_on_from(tmp_path: Path) -> None:
     """What lies before it may be gone, or end earlier: a log whose start was moved goes on from there."""
     log = open_log(tmp_path)
@@ -277,6 +287,14 @@ def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: 
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     log.truncate(0)
     fill(log, [[NOW + 5000], [NOW + 5100]])
+    assert len(log.segments) == 1
+
+
+def test_behind_a_cut_of_records_without_times_a_segment_is_sealed_by_those_of_others(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100)
+    fill(log, [[-1]])
+    log.truncate(0)
+    fill(log, [[NOW + 5000], [NOW + 5001]], now_ms=NOW + 5000)
     assert len(log.segments) == 1
 
 

@@ -589,6 +589,16 @@ def test_a_roll_writes_no_snapshot_and_the_one_that_follows_is_of_the_offset_of_
     ]
 
 
+def test_a_snapshot_of_what_was_cut_before_it_was_written_is_not_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    for n in range(3):
+        send(log, n)
+    assert log.active.base_offset > 1
+    log.truncate(1)
+    log.snapshots.write()
+    assert [offset for offset in snapshots(tmp_path) if offset > 1] == []
+
+
 def test_a_flush_encodes_no_snapshot_while_appends_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_every: Callable[[int], None]
 ) -> None:
