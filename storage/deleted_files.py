@@ -71,14 +71,20 @@ class DeletedFiles:
         self._due = [entry for entry in self._due if entry not in removed]
 
     def remove_now(self, segments: Iterable[Segment]) -> None:
-        """Remove the files of segments without a delay, the newest segment first.
+        """Remove the files of segments without a delay, the newest segment first, durably.
 
-        Before them the summaries. After a kill amid the removal, the last of these segments that is left must not vouch
-        for the end of the log (`continuity.known_end`).
+        Before them the summaries. After a crash amid the removal, the last of these segments that is left must not
+        vouch for the end of the log (`continuity.known_end`), and none may be left behind one that is gone. So the
+        folder is synced in between: not every file system keeps the order of removals.
         """
-        paths = list(_paths(segments))[::-1]
-        for path in sorted(paths, key=lambda path: path.suffix != SUMMARY):
-            files.remove(path)
+        newest_first = list(segments)[::-1]
+        for segment in newest_first:
+            files.remove(segment.path(SUMMARY))
+        for segment in newest_first:
+            files.sync_folder(self.folder)
+            for path in reversed(list(_paths([segment]))):
+                files.remove(path)
+        files.sync_folder(self.folder)
 
 
 def _paths(segments: Iterable[Segment]) -> Iterable[Path]:

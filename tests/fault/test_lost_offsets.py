@@ -304,6 +304,29 @@ def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
     assert step > 25
 
 
+def test_I2_no_power_cut_amid_a_cut_leaves_a_segment_behind_one_that_is_gone(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    """Not every file system keeps the order of removals, but for a sync of the folder."""
+    log = open_log(tmp_path / "a", **OPTIONS)
+    for number in range(4):
+        fill(log, [[NOW]] * 3)
+        log.roll(NOW + number)
+    log.flush()
+    disk.calls.clear()
+    log.truncate(2)
+    steps: list[set[str]] = [set()]  # what is removed between two syncs of the folder
+    for kind, path in disk.calls:
+        if kind == "sync" and path == tmp_path / "a":
+            steps.append(set())
+        elif kind == "remove" and path.suffix in (".log", ".summary"):
+            steps[-1].add(path.name)
+    removed = [step for step in steps if step]
+    assert all(name.endswith(".summary") for name in removed[0])
+    names = [f"{offset:020d}.log" for offset in (12, 9, 6, 3)]
+    assert [{name for name in step if name.endswith(".log")} for step in removed[1:]] == [{n} for n in names]
+
+
 def test_I2_append_times_of_batches_that_a_power_cut_took_are_no_proof_after_a_kill(tmp_path: Path) -> None:
     """The summary describes all of the log that is left, so the first start scans nothing."""
     log = open_log(tmp_path / "a", **OPTIONS)

@@ -277,10 +277,14 @@ class Ahead:
         self.pieces: list[tuple[int, int]] = []
         self.synced_after: list[int] = []  # how many pieces came before each sync
         self.then, self.error = then, error
+        self.is_refused = False
         patch.setattr(ctypes, "CDLL", lambda *_args, **_options: SimpleNamespace(sync_file_range=self.ahead))
         patch.setattr(files.os, "fdatasync", lambda _: self.synced_after.append(len(self.pieces)))
 
     def ahead(self, _fd: int, position: ctypes.c_int64, count: ctypes.c_int64, flags: int) -> int:
+        if not flags:  # asks for nothing
+            ctypes.set_errno(self.error)
+            return -1 if self.is_refused else 0
         assert flags == 7  # write, and wait before and after
         self.pieces.append((position.value, count.value))
         self.then()
@@ -315,8 +319,7 @@ def test_a_sync_ends_though_more_comes_than_it_writes(
     file.append(bytes(9 << 20))
     file.sync()
     written = sum(count for _, count in ahead.pieces)
-    assert 18 << 20 <= written <= 36 << 20  # some of what comes meanwhile, too
-    assert written < file.size - (8 << 20)
+    assert 17 << 20 <= written <= 18 << 20  # as much of what comes meanwhile, but no more
     assert ahead.synced_after == [len(ahead.pieces)]
 
 
@@ -344,10 +347,11 @@ def test_what_comes_during_a_sync_counts_as_not_written(
     assert ahead.pieces[0][0] == start
 
 
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.ENOSYS])
 def test_a_sync_fails_if_a_piece_of_it_does(
     file: files.File, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
+    """A server behind FUSE or NFS may give the errors with which a sandbox refuses the call."""
     ahead = Ahead(monkeypatch, error=error)
     file.append(bytes(9 << 20))
     with pytest.raises(OSError, match=os.strerror(error)):
@@ -355,11 +359,12 @@ def test_a_sync_fails_if_a_piece_of_it_does(
     assert ahead.synced_after == []  # it would succeed without the lost bytes
 
 
-def test_a_piece_that_fails_has_the_error_of_the_system() -> None:
-    file = files.File(Path(os.devnull))
-    file.append(bytes(9 << 20))
-    with pytest.raises(OSError, match=os.strerror(errno.ESPIPE)):
-        file.sync()
+def test_a_system_call_has_the_error_of_the_system(tmp_path: Path) -> None:
+    system = files.FileSystem(tmp_path)
+    os.close(system._fd)
+    system._fd = -1
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        system.sync()
 
 
 def test_a_piece_that_a_signal_interrupts_is_written_again(
@@ -373,11 +378,12 @@ def test_a_piece_that_a_signal_interrupts_is_written_again(
     assert ahead.synced_after == [3]
 
 
-@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM, errno.EACCES])
 def test_where_the_system_refuses_pieces_a_sync_writes_all(
     file: files.File, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     ahead = Ahead(monkeypatch, error=error)
+    ahead.is_refused = True
     file.append(bytes(9 << 20))
     file.sync()
     assert ahead.synced_after == [1]
