@@ -84,7 +84,7 @@ def record() -> str:
 def built(folder: Path) -> str:
     """Return a line for each compiled module in a folder: its path, and its size in bytes."""
     return "".join(
-        sorted(f"{file.relative_to(folder)} {file.stat().st_size}\n" for file in folder.rglob(f"*{_SUFFIX}"))
+        sorted(f"{file.relative_to(folder)} {file.stat().st_size}\n" for file in folder.rglob("*.so"))
     )
 
 

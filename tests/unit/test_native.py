@@ -68,6 +68,7 @@ def test_one_asks_for_those_of_a_checkout() -> None:
 
 def test_modules_of_another_python_are_not_used(folder: Path) -> None:
     (folder / "tidelog__mypyc.other-python.so").touch()
+    record(folder)
     state, file = run(folder)
     assert state == f"interpreted: no modules for this Python in {folder}"
     assert file.endswith("clock.py")
