@@ -129,8 +129,8 @@ def compile_requests(folder: Path, *, checked: bool = False) -> str:
             command.run()
     except (Exception, SystemExit) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        last = said.getvalue().rstrip().rpartition("\n")[2]
-        return f"{error!s:.100}: {last:.200}" if last else f"{error!s:.100}"
+        lines = [line for line in said.getvalue().splitlines() if line.strip() and ": warning: " not in line]
+        return f"{error!s:.100}: {lines[-1]:.200}" if lines else f"{error!s:.100}"
     return ""
 
 
@@ -158,15 +158,16 @@ class BuildNative(Command):
         """Compile, or say in a line what went wrong and exit with 1."""
         from tidelog import native
 
-        made_from, record = native.record(), self.folder / native.RECORD
-        if record.exists() and record.read_text(errors="replace") == made_from:
+        sources, record = native.record(), self.folder / native.RECORD
+        if record.exists() and record.read_text(errors="replace") == native.full_record(self.folder):
             return
         print("setup: compiling the modules of requests (some minutes)", file=sys.stderr)
         if why := compile_requests(self.folder, checked=self.checked):
             sys.exit(
                 f"setup: the modules of requests were not compiled and will run interpreted, slower: {why}"
             )
-        record.write_text(made_from)
+        # The sources as they were before: one that was changed meanwhile is not in the modules.
+        record.write_text(f"{sources}\n{native.built(self.folder)}")
 
 
 class BuildKernel(build_ext):

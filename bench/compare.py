@@ -1,11 +1,13 @@
 """Beside another commit of this repository instead of Apache Kafka: `make bench COMPARE=COMMIT`.
 
-The commit is set up once in a folder of its own, with its own environment, as its README says. Then both run in turn in
-the same rounds, so what drifts on the machine drifts for both. A row fails if it costs the broker 5 % more CPU.
+The commit is set up once in a folder of its own, with its own environment: on the same Python, and compiled if ours is.
+Then both run in turn in the same rounds, so what drifts on the machine drifts for both. A row fails if it costs the
+broker 5 % more CPU.
 """
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from bench import build
 from bench.brokers import KINDS, Tidelog
 from bench.row import OURS, Contender, Goal, Row
 from bench.stage import SHARED_SETTINGS
+from tidelog import native
 
 BEFORE = "before"
 MORE = 1.05
@@ -53,17 +56,29 @@ def rows(selected: Iterable[Row]) -> Iterator[Row]:
 
 
 def _set_up(name: str) -> Path:
-    """Return the command of a commit, installed in `build/bench/commits`."""
-    folder = build.FOLDER / "commits" / name
+    """Return the command of a commit, installed in `build/bench/commits`; say if it is not compiled as ours is."""
+    requests = native.state()
+    is_compiled = requests == native.COMPILED
+    made_for = f"{sys.implementation.cache_tag}{'-compiled' if is_compiled else ''}"
+    folder = build.FOLDER / "commits" / f"{name}-{made_for}"
     done = folder / ".set-up"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         print(f"bench: setting up {name[:12]} (some minutes, the first time)", flush=True)
         subprocess.run(["tar", "-x", "-C", str(folder)], input=_git("archive", name).stdout, check=True)
-        subprocess.run(["make", "-C", str(folder), "setup"], stdout=subprocess.DEVNULL, check=True)
+        # Named here, because what `make bench` was given reaches this make too.
+        wanted = [f"COMPILED={int(is_compiled)}", f"PYTHON={sys.executable}", "VENV=.venv"]
+        subprocess.run(["make", "-C", str(folder), "setup", *wanted], stdout=subprocess.DEVNULL, check=True)
         done.touch()
-    return folder / ".venv" / "bin" / "tidelog"
+    command = folder / ".venv" / "bin" / "tidelog"
+    said = subprocess.run(
+        [command, "version", "--verbose"], capture_output=True, text=True, check=False
+    ).stdout
+    if (f"requests: {native.COMPILED}" in said.splitlines()) != is_compiled:
+        differs = "not " if is_compiled else ""
+        print(f"bench: {name[:12]} is {differs}compiled, and these sources are {requests}", flush=True)
+    return command
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:

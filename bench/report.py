@@ -228,10 +228,12 @@ def _curves(result: Result | None, metric: str) -> dict[str, list[tuple[float, f
 
 INTRODUCTION = """# Performance
 
-How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. One run of `make bench` of {commit} on
-{measured} measured everything here. Each number of this table is Tidelog's figure divided by Kafka's. Tidelog answers
-`acks=all` when the records are on disk; Kafka answers from the page cache unless it has `flush.messages=1`.
-A rate above 1 is better than Kafka's; for CPU, p99, time and memory a number below 1 is.
+How fast Tidelog is beside Apache Kafka on the same machine, and where it loses. The tables and pictures show one run of
+`make bench{compiled}` of {commit} on {measured}. The notes under the rows also have figures of other runs.
+
+Each number of this table is Tidelog's figure divided by Kafka's. Tidelog answers `acks=all` when the records are on
+disk; Kafka answers from the page cache unless it has `flush.messages=1`. A rate above 1 is better than Kafka's; for
+CPU, p99, time and memory a number below 1 is.
 
 {headlines}
 
@@ -241,12 +243,14 @@ Kafka is better in these figures:
 
 {losses}
 
-`python -m bench.report bench/results/{name}` generates the page. People write the notes under the rows.
+`python -m bench.report bench/results/{name}` generates this page. People write the notes under the rows.
 
 ## How to read it
 
 - **Only ratios count.** Another machine, or another day, gives other figures. A ratio is Tidelog's figure divided by
   the one beside it.
+- **Names.** `10 x 5` is ten connections with five requests in flight on each. `us` is a microsecond. `k` and `M` are a
+  thousand and a million.
 - **Both brokers** used the same disk, topics, clients and client settings. They ran in turn, one stopped while the
   other was measured, {runs} runs a row unless the row is a long one. A figure is the median [smallest-largest].
 - **Kafka is warm.** Eight million records and 300,000 small requests went through it before the first row, with the
@@ -257,10 +261,13 @@ Kafka is better in these figures:
   (`socket.listen.backlog.size`).
 - **`acks=all` means different things**: in the page cache for Kafka on one node, on disk for Tidelog. Kafka with
   `flush.messages=1` promises what Tidelog does.
-- **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, without
-  a broker ([bench/floor.py](../bench/floor.py)). **The floor in C** does less, in C
-  ([bench/clients/echo.c](../bench/clients/echo.c)). They show how much faster Python and this machine allow.
+- **The floor** is a small Python program on uvloop. It frames a request, checks its CRC, writes it and answers, without
+  a broker ([bench/floor.py](../bench/floor.py)). **The floor in C** does less
+  ([bench/clients/echo.c](../bench/clients/echo.c)). They show what Python and C reach on this machine with next to no
+  work.
 - **Latency** at a given rate counts from when a request was due.
+- **Compiled.** The modules of requests run interpreted unless they were compiled. `COMPILED=1` compiles them, also
+  for a single row.
 - **Broker CPU** is user and system time of all its threads during the measurement.
 
 | | |
@@ -286,6 +293,7 @@ def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
         INTRODUCTION.format(
             name=name,
             commit=run["commit"],
+            compiled=" COMPILED=1" if run["versions"].get("modules of requests") == native.COMPILED else "",
             measured=run["measured"],
             headlines=_summary(results),
             losses=table.grid(

@@ -1,8 +1,9 @@
 """Finds the modules that mypyc has compiled.
 
 A wheel contains them in a folder of its own. In a checkout, `make setup COMPILED=1` compiles them into a folder for
-each Python, beside a record of the sources that they were made from. If a source has changed since, or if they cannot
-be loaded, none of them is used, and `state()` says why: the interpreted modules do the same, slower.
+each Python, beside a record of the sources that they were made from, and of themselves. If a source has changed since,
+or if one of them is gone, cut off or cannot be loaded, none of them is used, and `state()` says why: the interpreted
+modules do the same, slower.
 
 TIDELOG_COMPILED=0 turns them off; a path names another folder.
 """
@@ -26,6 +27,9 @@ COMPILED: Final = "compiled"
 INTERPRETED: Final = "interpreted"
 STALE: Final = (
     "interpreted: sources have changed since they were compiled; run make setup COMPILED=1, or remove {}"
+)
+DAMAGED: Final = (
+    "interpreted: compiled modules are gone or were cut off; run rm -r {}, then make setup COMPILED=1"
 )
 _SUFFIX: Final = EXTENSION_SUFFIXES[0]
 # All modules are compiled into this one; what they are imported from are shims.
@@ -77,6 +81,18 @@ def record() -> str:
     return "".join(sorted(lines))
 
 
+def built(folder: Path) -> str:
+    """Return a line for each compiled module in a folder: its path, and its size in bytes."""
+    return "".join(
+        sorted(f"{file.relative_to(folder)} {file.stat().st_size}\n" for file in folder.rglob("*.so"))
+    )
+
+
+def full_record(folder: Path) -> str:
+    """Return what is recorded beside compiled modules: the sources, an empty line, and the modules."""
+    return f"{record()}\n{built(folder)}"
+
+
 def _find() -> Finder | str:
     """Return a finder of the modules that match the sources, or why there is none."""
     wanted = os.environ.get("TIDELOG_COMPILED", "")
@@ -89,7 +105,10 @@ def _find() -> Finder | str:
         made_from = (folder / RECORD).read_text(errors="replace")
     except OSError as error:
         return f"{INTERPRETED}: {error.filename}: {error.strerror}" if wanted else INTERPRETED
-    return Finder(folder) if made_from == record() else STALE.format(folder)
+    sources, _, modules = made_from.partition("\n\n")
+    if f"{sources}\n" != record():
+        return STALE.format(folder)
+    return Finder(folder) if modules == built(folder) else DAMAGED.format(folder)
 
 
 def state() -> str:

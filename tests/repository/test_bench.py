@@ -1,6 +1,10 @@
 """The bench: its rows name what exists, its verdicts are right, and its clients and servers understand one another."""
 
+import io
 import shutil
+import subprocess
+import sys
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +121,37 @@ def test_every_row_of_ours_can_run_beside_another_commit() -> None:
 def test_a_commit_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="COMPARE=no-such-commit: this repository has no such commit"):
         compare.prepare("no-such-commit")
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_other_commit_is_compiled_if_ours_is_and_runs_on_the_same_python(
+    is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the environment of `make bench` says, and whatever was set up before."""
+    for variable, value in (("COMPILED", "1"), ("MAKEFLAGS", " -- PYTHON=python9.9 COMPILED=1")):
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(compare.build, "FOLDER", tmp_path)
+    monkeypatch.setattr(compare.native, "state", lambda: "compiled" if is_compiled else "interpreted: stale")
+    makefile = (
+        "VENV = .venv-other\nsetup:\n\tmkdir -p $(VENV)/bin\n"
+        "\tprintf '#!/bin/sh\\necho requests: compiled\\n' > $(VENV)/bin/tidelog\n\tchmod +x $(VENV)/bin/tidelog\n"
+        "\techo $(COMPILED) $(PYTHON) > wanted\n"
+    )
+    packed = tmp_path / "packed.tar"
+    with tarfile.open(packed, "w") as archive:
+        file = tarfile.TarInfo("Makefile")
+        file.size = len(makefile)
+        archive.addfile(file, io.BytesIO(makefile.encode()))
+    done = subprocess.CompletedProcess([], 0, packed.read_bytes())
+    monkeypatch.setattr(compare, "_git", lambda *_: done)
+    command = compare._set_up("0123456789abcdef")
+    assert command.exists()
+    assert (command.parents[2] / "wanted").read_text() == f"{int(is_compiled)} {sys.executable}\n"
+    assert ("-compiled" in command.parents[2].name) == is_compiled
+    said = (
+        "" if is_compiled else "bench: 0123456789ab is compiled, and these sources are interpreted: stale\n"
+    )
+    assert capsys.readouterr().out.partition("first time)\n")[2] == said
 
 
 def test_figures_are_written_with_three_digits() -> None:

@@ -64,4 +64,5 @@ def test_without_a_compiler_a_line_says_so_and_the_sources_run(tmp_path: Path) -
         "setup: the modules of requests were not compiled and will run interpreted, slower: "
     )
     assert "/bin/false" in said[1]
+    assert "warning" not in said[1], "what mypyc remarked about a source is not why"
     assert not (tmp_path / "native").exists()

@@ -1,8 +1,10 @@
 """What `make setup` says where something that it needs is missing."""
 
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,43 @@ def test_a_change_of_whatever_is_compiled_is_a_reason_to_build_again() -> None:
     assert told == asked, "`tidelog version` asks each of them whether it is compiled"
     assert len(told) > 5
     assert all((root / path).is_file() for path in told)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut off"])
+def test_an_extension_that_is_gone_or_was_cut_off_is_built_again(tmp_path: Path, damage: str) -> None:
+    """Or the broker's advice to run make setup does nothing."""
+    extension = tmp_path / "protocol" / "records" / f"kernel{sysconfig.get_config_var('EXT_SUFFIX')}"
+    for name in ("build.txt", "run.txt"):
+        (tmp_path / "requirements").mkdir(exist_ok=True)
+        (tmp_path / "requirements" / name).touch()
+    extension.parent.mkdir(parents=True)
+    (tmp_path / "src" / "tidelog" / "protocol").mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "protocol/records/kernel.py", "protocol/records/kernel.pxd"):
+        (tmp_path / name).touch()
+    (tmp_path / "setup.py").write_text('"records/kernel"')
+    script = tmp_path / "scripts" / "setup"
+    script.parent.mkdir()
+    shutil.copy(SETUP, script)
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+case "$*" in
+    *--editable*) echo extension >{extension}; echo built >>{tmp_path}/log ;;
+    *"-m venv"*) mkdir -p {tmp_path}/venv/bin; cp {python} {tmp_path}/venv/bin/python ;;
+    *sys.version*|*sysconfig*) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+
+    def builds() -> int:
+        subprocess.run([script, tmp_path / "venv", python], check=True, capture_output=True, timeout=30)
+        return len((tmp_path / "log").read_text().splitlines())
+
+    assert (builds(), builds()) == (1, 1)
+    extension.unlink() if damage == "gone" else extension.write_bytes(b"")
+    assert (builds(), builds()) == (2, 2)
+    assert extension.read_text() == "extension\n"
 
 
 def test_the_tests_that_make_test_leaves_out_are_named_by_make_help() -> None:

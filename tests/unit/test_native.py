@@ -31,8 +31,12 @@ def run(folder: Path | str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / native.RECORD).write_text(native.record())
+    record(tmp_path)
     return tmp_path
+
+
+def record(folder: Path) -> None:
+    (folder / native.RECORD).write_text(native.full_record(folder))
 
 
 def test_modules_in_the_folder_are_found_by_their_names(folder: Path) -> None:
@@ -64,6 +68,7 @@ def test_one_asks_for_those_of_a_checkout() -> None:
 
 def test_modules_of_another_python_are_not_used(folder: Path) -> None:
     (folder / "tidelog__mypyc.other-python.so").touch()
+    record(folder)
     state, file = run(folder)
     assert state == f"interpreted: no modules for this Python in {folder}"
     assert file.endswith("clock.py")
@@ -73,9 +78,26 @@ def test_modules_that_cannot_be_loaded_are_not_used(folder: Path) -> None:
     suffix = native.EXTENSION_SUFFIXES[0]
     (folder / "tidelog" / "broker").mkdir(parents=True)
     for name in ("tidelog__mypyc", "tidelog/broker/clock"):
-        (folder / f"{name}{suffix}").write_bytes(b"half of a build")
+        (folder / f"{name}{suffix}").write_bytes(b"no module")
+    record(folder)
     state, file = run(folder)
     assert re.match(r"interpreted: .*tidelog__mypyc.*", state)
+    assert file.endswith("clock.py")
+
+
+@pytest.mark.parametrize("name", ["tidelog__mypyc", "tidelog/broker/clock"])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_if_a_module_is_gone_or_was_cut_off_none_is_used(folder: Path, name: str, is_gone: bool) -> None:
+    """To load the first part of a module can end the process, and a class may need its base compiled too."""
+    suffix = native.EXTENSION_SUFFIXES[0]
+    (folder / "tidelog" / "broker").mkdir(parents=True)
+    for each in ("tidelog__mypyc", "tidelog/broker/clock"):
+        (folder / f"{each}{suffix}").write_bytes(b"whole")
+    record(folder)
+    damaged = folder / f"{name}{suffix}"
+    damaged.unlink() if is_gone else damaged.write_bytes(b"who")
+    state, file = run(folder)
+    assert state == native.DAMAGED.format(folder)
     assert file.endswith("clock.py")
 
 
