@@ -15,7 +15,7 @@ from bench.stage import RunFailedError, Stage
 RECORD_BYTES = 1000
 FLAT = 1.3
 MOST_PARTITIONS = 9_999  # Kafka refuses a topic of more
-TOUCHED_S = 5.0  # by then each of them has had requests
+TOUCHED_S = 20.0  # by then each connection has sent a request to each of them
 
 
 @dataclass(frozen=True)
