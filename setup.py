@@ -159,7 +159,7 @@ class BuildNative(Command):
         from tidelog import native
 
         sources, record = native.record(), self.folder / native.RECORD
-        if record.exists() and record.read_text(errors="replace") == native.full_record(self.folder):
+        if record.exists() and record.read_text(errors="replace") == native.full_record(sources, self.folder):
             return
         print("setup: compiling the modules of requests (some minutes)", file=sys.stderr)
         if why := compile_requests(self.folder, checked=self.checked):
@@ -167,7 +167,7 @@ class BuildNative(Command):
                 f"setup: the modules of requests were not compiled and will run interpreted, slower: {why}"
             )
         # The sources as they were before: one that was changed meanwhile is not in the modules.
-        record.write_text(f"{sources}\n{native.built(self.folder)}")
+        record.write_text(native.full_record(sources, self.folder))
 
 
 class BuildKernel(build_ext):

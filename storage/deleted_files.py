@@ -74,7 +74,7 @@ class DeletedFiles:
         """Remove the files of segments without a delay, the newest segment first, durably.
 
         Before them the summaries. After a crash amid the removal, the last of these segments that is left must not
-        vouch for the end of the log (`continuity.known_end`), and none may be left behind one that is gone. So the
+        vouch for the end of the log (`continuity.known_end`), and none may be left after one that is gone. So the
         folder is synced in between: not every file system keeps the order of removals.
         """
         newest_first = list(segments)[::-1]
@@ -82,8 +82,8 @@ class DeletedFiles:
             files.remove(segment.path(SUMMARY))
         for segment in newest_first:
             files.sync_folder(self.folder)
-            for path in reversed(list(_paths([segment]))):
-                files.remove(path)
+            for suffix in SUFFIXES[::-1]:
+                files.remove(segment.path(suffix))
         files.sync_folder(self.folder)
 
 

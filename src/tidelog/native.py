@@ -88,9 +88,9 @@ def built(folder: Path) -> str:
     )
 
 
-def full_record(folder: Path) -> str:
-    """Return what is recorded beside compiled modules: the sources, an empty line, and the modules."""
-    return f"{record()}\n{built(folder)}"
+def full_record(sources: str, folder: Path) -> str:
+    """Return what is recorded beside compiled modules: `sources` (`record()`), an empty line, and the modules."""
+    return f"{sources}\n{built(folder)}"
 
 
 def _find() -> Finder | str:

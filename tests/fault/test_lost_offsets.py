@@ -304,7 +304,7 @@ def test_I2_a_cut_that_a_kill_came_upon_loses_nothing_that_was_there(
     assert step > 25
 
 
-def test_I2_no_power_cut_amid_a_cut_leaves_a_segment_behind_one_that_is_gone(
+def test_I2_no_power_cut_amid_a_cut_leaves_a_segment_after_one_that_is_gone(
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
     """Not every file system keeps the order of removals, but for a sync of the folder."""

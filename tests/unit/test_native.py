@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def record(folder: Path) -> None:
-    (folder / native.RECORD).write_text(native.full_record(folder))
+    (folder / native.RECORD).write_text(native.full_record(native.record(), folder))
 
 
 def test_modules_in_the_folder_are_found_by_their_names(folder: Path) -> None:

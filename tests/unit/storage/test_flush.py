@@ -570,7 +570,7 @@ def test_a_cut_is_on_disk_before_it_returns(tmp_path: Path, disk: FaultyDisk) ->
     assert calls.index("truncate") < calls.index("sync")
 
 
-def test_behind_a_cut_the_last_epoch_goes_on_from_there_on_disk_too(tmp_path: Path, disk: FaultyDisk) -> None:
+def test_after_a_cut_the_last_epoch_goes_on_from_there_on_disk_too(tmp_path: Path, disk: FaultyDisk) -> None:
     log = flushed_log(tmp_path / "a", disk)
     log.close()
     log = open_log(tmp_path / "a", clean=False, recovery_point=2)

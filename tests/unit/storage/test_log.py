@@ -290,7 +290,7 @@ def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: 
     assert len(log.segments) == 1
 
 
-def test_behind_a_cut_of_records_without_times_a_segment_is_sealed_by_those_of_others(tmp_path: Path) -> None:
+def test_after_a_cut_of_records_without_times_a_segment_is_sealed_by_those_of_others(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_ms=100)
     fill(log, [[-1]])
     log.truncate(0)
