@@ -64,6 +64,8 @@ def test_a_missing_data_folder_is_made(new_broker: NEW_BROKER) -> None:
 
 def test_start_up_line_says_address_folder_and_kernel(new_broker: NEW_BROKER) -> None:
     broker = new_broker()
+    # The ready file is written before this line is printed.
+    wait_until(lambda: " listens on " in broker.printed)
     said = broker.printed
     assert str(broker.port) in said
     assert str(broker.data_dir) in said
