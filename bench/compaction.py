@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -124,7 +124,7 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace, 
             time.sleep(2)
             quiet = latencies_us(others, 5) if is_beside else []
             size_mb = sum(path.stat().st_size for path in server.folder.glob("**/bench-0/*.log")) / 1e6
-            cpu_s = machine.cpu_s(server.pid)
+            cpu_s = all_cpu_s(server.pid)
             alter(server.port, "bench", {"min.cleanable.dirty.ratio": "0.01"})
             beside: list[float] = []
             rss_mb = 0.0
@@ -134,16 +134,30 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace, 
                     beside += latencies_us(others, 0.5)
                 else:
                     time.sleep(0.5)
-                rss_mb = max(rss_mb, server.spent()["rss_mb"])
+                rss_mb = max(rss_mb, all_rss_mb(server.pid))
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{server.kind} has compacted nothing in ten minutes")
-            cpu_s = machine.cpu_s(server.pid) - cpu_s
+            cpu_s = all_cpu_s(server.pid) - cpu_s
         p99s = (f"{np.percentile(times, 99):.0f}" for times in (quiet, beside) if times)
         say(server.kind, f"{size_mb / seconds:.0f} MB/s", f"{arguments.records / seconds / 1e6:.2f} M records/s",
             f"{cpu_s:.1f} CPU s", f"RSS {rss_mb:.0f} MB",
             f"produce p99 {' -> '.join(p99s)} us" if is_beside else "alone")  # fmt: skip
     finally:
         server.stop()
+
+
+def all_cpu_s(pid: int) -> float:
+    """Return the CPU time of a broker, with that of the passes that its processes have made."""
+    return machine.cpu_s(pid) + machine.ended_children_cpu_s(pid)
+
+
+def all_rss_mb(pid: int) -> float:
+    """Return the memory of a broker and of the process that makes a pass for it."""
+    total = 0
+    for each in (pid, *machine.children(pid)):
+        with suppress(FileNotFoundError, KeyError):  # It has just ended.
+            total += machine.status(each)["rss_bytes"]
+    return total / 1e6
 
 
 def fill(wire: Wire, arguments: argparse.Namespace) -> None:

@@ -23,6 +23,18 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started and that run."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+
+
+def ended_children_cpu_s(pid: int) -> float:
+    """Return user and system time of the processes that a process has started and that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 def status(pid: int) -> dict[str, int]:
     """Return `rss_bytes`, the most that it was, and `threads` of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

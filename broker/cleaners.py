@@ -6,10 +6,10 @@ structure (`Maintenance.call`).
 
 A thread looks at all logs once it has worked off the last look's finds. It waits `log.cleaner.backoff.ms` between
 looks, unless the last look found something, or a topic or an option has changed. So a broker without compacted topics
-never looks. One thread works on a log at a time. A pass runs in steps of a tenth of a millisecond, and a stop ends it
-at its next step. While the event loop works, the thread rests between steps, for a millisecond at most, and uses what
-is left of the processors and of the interpreter's lock. The cleaners' lock is held only for a few lookups, so the event
-loop may take it.
+never looks. One thread works on a log at a time. A pass runs in steps, and a stop ends it at its next step. A step of a
+short pass takes a tenth of a millisecond; a step of a long one is the work of another process. While the event loop
+works, the thread rests between steps, for a millisecond at most, and uses what is left of the processors and of the
+interpreter's lock. The cleaners' lock is held only for a few lookups, so the event loop may take it.
 """
 
 import logging
@@ -28,7 +28,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.work import Stopping
 from tidelog.config.options import BrokerConfig
-from tidelog.storage.compaction.passes import Cleaned
+from tidelog.storage.compaction.one_pass import Cleaned
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.errors import logged
 from tidelog.storage.log import Log

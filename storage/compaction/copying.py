@@ -5,6 +5,7 @@ by the copy. Batches keep their append times. The other indexes are built as if 
 """
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
@@ -12,10 +13,11 @@ from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Place
 from tidelog.storage.compaction.reading import chunks, size_of
-from tidelog.storage.layout import SUFFIXES, SUMMARY
-from tidelog.storage.segment import Segment
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed
+from tidelog.storage.layout import LOG, SUFFIXES, SUMMARY
+from tidelog.storage.segment import Segment, State
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Origin
+from tidelog.storage.summary import NONE, Origin, Summary
 
 # The end of a copy's file names until it is complete, and from then on until `swap` has renamed them.
 CLEANED: Final = ".cleaned"
@@ -95,6 +97,27 @@ class Copy:
             self.segment.mark = mark
             for suffix in SUFFIXES:
                 files.remove(self.segment.path(suffix))
+
+
+def made(group: list[Segment], config: TopicConfig, shared: Shared) -> Segment:
+    """Open the copy of a group that another process has made. Raise OSError or ReadFailed."""
+    first = group[0]
+    segment = Segment(
+        first.folder, first.base_offset, 0, first.summary, config.segment_index_bytes, shared, State.COPY
+    )
+    segment.mark = CLEANED
+    summary = Summary.load(segment.path(SUMMARY))
+    if summary is not None:
+        segment.size = summary.log_bytes
+        segment.use_summary(summary, finished=True)
+        # Its files must be open before `swap` renames them: a reader might find neither the old name nor the new one.
+        with suppress(Mismatch, OffsetOutOfRange):
+            is_whole = segment.file.size == segment.size and segment.load_indexes() is not None
+            if is_whole and segment.append_index is not None:
+                return segment
+    raise ReadFailed(
+        f"{segment.path(LOG)}: this copy of {len(group)} segments is not whole; it is made again"
+    )
 
 
 def _origin_of(group: list[Segment]) -> Origin:

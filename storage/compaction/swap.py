@@ -16,13 +16,13 @@ is missing, the steps are completed before the next append.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tidelog.storage import files, walk
-from tidelog.storage.compaction.copying import CLEANED, SWAP, Copy
+from tidelog.storage.compaction.copying import CLEANED, SWAP
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import StorageError
 from tidelog.storage.layout import LOG, SUFFIXES, SUMMARY
@@ -42,13 +42,12 @@ class Outdated(StorageError):
     """The log was truncated, or failed, since its segments were copied: nothing was done."""
 
 
-def swap(log: Log, copy: Copy, cuts: int) -> bool:
-    """Replace a group by its copy, whose content is on disk; return False if retention has deleted a segment of it.
+def swap(log: Log, group: Sequence[Segment], segment: Segment, cuts: int) -> bool:
+    """Replace a group by a copy, whose content is on disk; return False if retention has deleted a segment of it.
 
     `cuts` is `Durability.cuts` from when the pass began. Raise Outdated if the log was truncated since, or OSError
     before the rename that decides. In all three cases the caller drops the copy. Maintenance thread.
     """
-    group, segment = copy.group, copy.segment
     with log.replacing:
         if cuts != log.durability.cuts or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} or a later segment has changed since it was copied")
@@ -79,11 +78,11 @@ def swap(log: Log, copy: Copy, cuts: int) -> bool:
     return True
 
 
-def _is_in(group: list[Segment], segments: tuple[Segment, ...]) -> bool:
+def _is_in(group: Sequence[Segment], segments: tuple[Segment, ...]) -> bool:
     if group[0] not in segments:
         return False
     first = segments.index(group[0])
-    return list(segments[first : first + len(group)]) == group
+    return segments[first : first + len(group)] == tuple(group)
 
 
 def _sync(log: Log) -> None:

@@ -32,6 +32,7 @@ from tidelog.protocol.records.batch import set_base
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import fsck
 from tidelog.storage.compaction import plan
+from tidelog.storage.compaction.passes import WORKER_BYTES
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
@@ -379,11 +380,14 @@ def _switch_often() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_switch_often")
-def test_F11_S96_S98_readers_go_on_while_segments_are_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("worker_bytes", "rounds"), [(WORKER_BYTES, 60), (0, 15)])
+def test_F11_S96_S98_readers_go_on_while_segments_are_replaced(
+    tmp_path: Path, worker_bytes: int, rounds: int
+) -> None:
     log = open_log(tmp_path / "topic-0", **{**COMPACTED, "segment_bytes": 400, "index_interval_bytes": 0})
     failures: list[BaseException] = []
     stop = threading.Event()
-    keys, rounds = 9, 60
+    keys = 9
 
     def from_the_start() -> None:
         rows = rows_of(log)
@@ -421,7 +425,7 @@ def test_F11_S96_S98_readers_go_on_while_segments_are_replaced(tmp_path: Path) -
             for i in range(6):
                 put(7 * n + i)
             log.flush()
-            clean(log, NOW + n)
+            clean(log, NOW + n, worker_bytes=worker_bytes)
             if failures:
                 break
     finally:

@@ -13,7 +13,7 @@ from tidelog.protocol.records.batch import PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage.compaction import passes, plan
-from tidelog.storage.compaction.passes import Cleaned
+from tidelog.storage.compaction.one_pass import Cleaned
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_offset import segment_number
@@ -53,9 +53,17 @@ def steps_of(
     buffer_bytes: int = BUFFER_BYTES,
     load_factor: float = 0.9,
     structural: Callable[[Callable[[], Any]], Any] = lambda step: step(),
+    worker_bytes: int = passes.WORKER_BYTES,
 ) -> Generator[int, None, Cleaned]:
     """Begin a pass; nothing is done before the first step."""
-    return passes.clean(log, due, buffer_bytes=buffer_bytes, load_factor=load_factor, structural=structural)
+    return passes.clean(
+        log,
+        due,
+        buffer_bytes=buffer_bytes,
+        load_factor=load_factor,
+        structural=structural,
+        worker_bytes=worker_bytes,
+    )
 
 
 def finished(steps: Generator[int, None, Cleaned]) -> Cleaned:

@@ -1,0 +1,101 @@
+"""A long pass of compaction, whose work a process of its own does: how it ends with the broker, and without it."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from bench.kafka import free_port
+from tests.support.broker import Broker, wait_until
+from tests.support.raw_client import RawClient
+from tidelog.protocol.records.build import Record, build_batch, read_records
+
+pytestmark = pytest.mark.e2e
+
+NEW_BROKER = Callable[..., Broker]
+BATCHES, KEYS = 90, 7
+CLEANER = {"log.cleaner.backoff.ms": "100", "log.segment.bytes": str(8 << 20)}
+RATE = "log.cleaner.io.max.bytes.per.second"
+
+
+def begun(new_broker: NEW_BROKER, **options: str) -> tuple[Broker, int]:
+    """Return a broker that is compacting, slowly, and the process that does the work."""
+    broker = new_broker({**CLEANER, "log.cleaner.enable": "false", RATE: str(4 << 20), **options})
+    with RawClient(broker) as client:
+        client.create("t", configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+        for n in range(BATCHES):
+            record = Record(0, 1_790_000_000_000 + n, b"%d" % (n % KEYS), bytes([n]) * 1_000_000)
+            client.produce("t", bytearray(build_batch([record])))
+    broker.overrides.pop("log.cleaner.enable")  # Nothing was compacted before all of it was there.
+    broker.restart()
+    wait_until(lambda: len(processes(broker)) == 1)
+    return broker, processes(broker)[0]
+
+
+def processes(broker: Broker) -> list[int]:
+    tasks = Path(f"/proc/{broker.pid}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def unfinished(broker: Broker) -> list[str]:
+    return [path.name for path in (broker.data_dir / "t-0").iterdir() if path.suffix in {".cleaned", ".swap"}]
+
+
+def latest(broker: Broker) -> dict[bytes, tuple[int, bytes]]:
+    """Return the offset and the first byte of each key's last record."""
+    with RawClient(broker) as client:
+        found = [record for _, data in client.batches("t") for record in read_records(data)]
+    return {each.key: (each.offset, each.value[:1]) for each in found if each.key and each.value}
+
+
+EXPECTED = {b"%d" % (n % KEYS): (n, bytes([n])) for n in range(BATCHES - KEYS, BATCHES)}
+
+
+def compacted(broker: Broker) -> None:
+    """Wait until sealed segments have lost records; compare what is left."""
+    wait_until(lambda: sum(path.stat().st_size for path in broker.data_dir.glob("t-0/*.log")) < 40 << 20)
+    assert latest(broker) == EXPECTED
+
+
+def test_S87_a_long_pass_is_made_by_a_process_and_a_stop_ends_it(new_broker: NEW_BROKER) -> None:
+    broker, pid = begun(new_broker)
+    assert latest(broker) == EXPECTED
+    broker.stop()
+    assert not is_running(pid)
+    assert unfinished(broker) == []
+    assert "ERROR" not in broker.printed
+    broker.overrides.pop(RATE)
+    compacted(broker.start())
+    wait_until(lambda: processes(broker) == [])
+
+
+def test_P13_a_killed_broker_takes_the_process_with_it(new_broker: NEW_BROKER) -> None:
+    broker, pid = begun(new_broker)
+    broker.kill()
+    wait_until(lambda: not is_running(pid), timeout_s=5)
+    broker.overrides.pop(RATE)
+    compacted(broker.start())
+    broker.stop()
+    assert unfinished(broker) == []
+
+
+def test_P13_the_broker_says_that_the_process_was_killed_and_tries_again(new_broker: NEW_BROKER) -> None:
+    port = free_port()
+    broker, pid = begun(new_broker, **{"http.port": str(port)})
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: "compaction fails log=t-0" in broker.printed)
+    with urlopen(f"http://127.0.0.1:{port}/health", timeout=20) as answer:
+        health = json.load(answer)
+    assert health["status"] == "ok"
+    (failing,) = health["not_compacted"]
+    assert "the process of a compaction pass ended early, with status -9" in failing["reason"]
+    wait_until(lambda: processes(broker) not in ([], [pid]))
+    assert latest(broker) == EXPECTED
