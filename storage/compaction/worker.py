@@ -225,8 +225,7 @@ def main() -> None:
     _end_with_parent()
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)  # They are for the parent, which ends the pass.
-    pipe = _Pipe(sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    pipe = _Pipe(sys.stdin.buffer, sys.stdout.buffer)
     with suppress(EOFError, BrokenPipeError):  # The pass was given up.
         parent = _Parent(pipe)
         task = pipe.receive()
