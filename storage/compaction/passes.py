@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from tidelog.storage.compaction import worker
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.one_pass import Clean, Cleaned, Pass, View
 from tidelog.storage.compaction.plan import Plan
@@ -52,6 +51,9 @@ def clean(
     view, plan = _view(log, plan)
     try:
         if sum(each.size for each in plan.candidates) >= worker_bytes:
+            # Imported here: the import of `pickle` takes a hundredth of the start of a broker.
+            from tidelog.storage.compaction import worker
+
             process = worker.started()
             if process is not None:
                 return (yield from worker.clean(process, view, plan, changes, buffer_bytes, load_factor))
