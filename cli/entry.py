@@ -37,4 +37,5 @@ def _open_what_is_closed() -> None:
         if getattr(sys, name) is None:
             fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  (not one of our files)
             assert fd == number
+            os.set_inheritable(fd, True)
             setattr(sys, name, os.fdopen(fd, "r" if number == 0 else "w"))

@@ -158,9 +158,10 @@ class BrokerConfig(GroupOptions):
         1,
         at_least=0,
         at_most=16,
-        because="the threads and all clients share one Python interpreter",
+        because="the threads and all clients share one Python interpreter, except in passes over 64 MiB or more",
         live=True,
-        doc="Threads that compact logs, one log at a time each; with 0 nothing is compacted.",
+        doc="Threads that compact logs, one log at a time each; with 0 no pass begins. A pass over 64 MiB or more runs "
+        "in a separate process.",
     )
     log_retention_check_interval_ms: int = option(
         "log.retention.check.interval.ms",

@@ -228,6 +228,7 @@ METRICS_OF_PROCESS = """\
 
 `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_cpu_seconds_total`,
 `process_start_time_seconds`, `process_open_fds` and `process_max_fds` are the standard metrics of Prometheus's clients.
+They cover the broker, but not [the process of a compaction pass](compaction.md#the-process-of-a-pass).
 """
 
 

@@ -5,7 +5,6 @@ by the copy. Batches keep their append times. The other indexes are built as if 
 """
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Final
 
 from tidelog.config.topic_options import TopicConfig
@@ -13,7 +12,7 @@ from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Place
 from tidelog.storage.compaction.reading import chunks, size_of
-from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed
+from tidelog.storage.errors import ReadFailed
 from tidelog.storage.layout import LOG, SUFFIXES, SUMMARY
 from tidelog.storage.segment import Segment, State
 from tidelog.storage.shared import Shared
@@ -93,6 +92,8 @@ class Copy:
     def drop(self) -> None:
         """Remove the files of a copy that is not needed."""
         self.segment.close()
+        # The folder of a deleted log has another name; a new topic may have one of the old name.
+        self.segment.folder = self.group[0].folder
         for mark in (CLEANED, SWAP):
             self.segment.mark = mark
             for suffix in SUFFIXES:
@@ -110,11 +111,11 @@ def made(group: list[Segment], config: TopicConfig, shared: Shared) -> Segment:
     if summary is not None:
         segment.size = summary.log_bytes
         segment.use_summary(summary, finished=True)
-        # Its files must be open before `swap` renames them: a reader might find neither the old name nor the new one.
-        with suppress(Mismatch, OffsetOutOfRange):
-            is_whole = segment.file.size == segment.size and segment.load_indexes() is not None
-            if is_whole and segment.append_index is not None:
-                return segment
+        found = files.status(segment.path(LOG))
+        if found is not None and found.size == segment.size and segment.load_indexes() is not None:
+            # Open them before `swap` renames them: a reader might find neither the old name nor the new one.
+            _ = segment.file, segment.append_index
+            return segment
     raise ReadFailed(
         f"{segment.path(LOG)}: this copy of {len(group)} segments is not whole; it is made again"
     )

@@ -1,7 +1,7 @@
 """The work of a pass: maps the keys of new records, and copies segments without the records that these replace.
 
-Owns the order of a pass (S87 to S91, S94). It reads sealed segments and writes the files of copies. Everything that
-changes a log goes through `Changes`, so a pass may run in another process than the log (`worker`).
+Owns the order of a pass (S87 to S91, S94). It reads sealed segments and writes the files of copies. It changes a log
+only through `Changes`, so it can run in another process (`worker`).
 """
 
 from collections.abc import Generator, Sequence
@@ -22,6 +22,7 @@ from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.transactions import Transactions
+from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
@@ -44,7 +45,7 @@ class Cleaned:
 
 @dataclass(slots=True)
 class View:
-    """What a pass knows of a log, as of when it began."""
+    """What a pass knows of a log: its state when the pass began."""
 
     folder: Path
     config: TopicConfig
@@ -55,7 +56,7 @@ class View:
 
 
 class Clean(NamedTuple):
-    """What a pass has found of a segment that it leaves as it is; the fields are those of its summary."""
+    """What a pass has found out about a segment that it does not replace; the fields are those of its summary."""
 
     cleaned_to: int
     cleaned_ms: int
@@ -65,10 +66,10 @@ class Clean(NamedTuple):
     sample: KeySample | None
 
     def note(self, segment: Segment) -> None:
-        """Note it in the segment and its summary, not on disk."""
+        """Set these fields in the segment and its summary, not on disk."""
         summary = segment.summary
         segment.sample = self.sample
-        # An earlier pass may have come further than this one.
+        # An earlier pass may have reached a later offset.
         summary.cleaned_to = max(self.cleaned_to, summary.cleaned_to)
         summary.cleaned_ms, summary.source_bytes = self.cleaned_ms, segment.size
         summary.seen_to, summary.seen_ms = self.seen_to, self.seen_ms
@@ -88,23 +89,25 @@ class Changes(Protocol):
 class Pass:
     """One pass: its view of the log, its map and its results."""
 
-    def __init__(self, view: View, keys: KeyMap, now_ms: int, changes: Changes) -> None:
-        """Begin a pass that goes by the time `now_ms`."""
+    def __init__(self, view: View, plan: Plan, keys: KeyMap, changes: Changes) -> None:
+        """Begin a pass."""
         self.view = view
+        self._plan = plan
         self._keys = keys
-        self._now_ms = now_ms
+        self._now_ms = plan.now_ms
         self._changes = changes
         self._transactions = Transactions()
         self._columns = Columns()
         self._holes: list[int] = []
         self.done = Cleaned()
 
-    def run(self, plan: Plan) -> Generator[int, None, None]:
-        """Do the work; each step yields how many bytes it has read and written.
+    def run(self) -> Generator[int, None, None]:
+        """Make the pass; each step yields how many bytes it has read and written. Raise OSError or StorageError."""
+        with suppress(OffsetOutOfRange):  # Retention has deleted a segment; the next plan is made without it.
+            yield from self._steps()
 
-        Raise OSError, StorageError, or OffsetOutOfRange if retention has deleted a segment that the pass needs.
-        """
-        view = self.view
+    def _steps(self) -> Generator[int, None, None]:
+        view, plan = self.view, self._plan
         sealed = view.sealed
         self._holes = [each.base_offset for each in sealed if each.summary.damage]
         yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
@@ -131,11 +134,11 @@ class Pass:
                 yield from self._copy(group, rules)
             self.done.records, self.done.records_dropped = rules.records, rules.dropped
             self.done.tombstones_dropped = rules.tombstones_dropped
-            survey.estimate(view.sealed, end)  # Garbage that the map did not reach is left.
+            survey.estimate(view.sealed, end)  # Garbage beyond the end of the map is left.
         self.done.cleaned_to = self._keys.end
 
     def _reaches(self, mapped_from: int | None, start: int, end: int) -> bool:
-        """Tell whether the map that was made from `mapped_from` on serves as one from `start` on."""
+        """Tell whether a map of the keys from `mapped_from` on has all that one from `start` on would have."""
         return mapped_from == start or (
             mapped_from is not None and mapped_from < start and self._keys.end == end
         )

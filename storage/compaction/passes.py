@@ -1,11 +1,12 @@
-"""A pass over a log: where its work is done, and how it changes the log.
+"""A pass over a log: where it runs, and how it changes the log.
 
-A long pass does its work in a process of its own (`worker`), a short one in the thread that calls it, in steps of a
-tenth of a millisecond. The thread that owns the structure of logs makes the changes. A pass that is given up keeps what
-it has replaced so far, and leaves nothing else.
+A long pass runs in a separate process (`worker`), a short one in the calling thread, in steps of a tenth of a
+millisecond. The thread that owns the structure of logs makes the changes. When a pass is given up, the segments that it
+has replaced stay replaced, and it removes its unfinished copy.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.one_pass import Clean, Cleaned, Pass, View
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.swap import Outdated, swap, sweep
-from tidelog.storage.errors import Mismatch, OffsetOutOfRange
+from tidelog.storage.errors import Mismatch
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT
@@ -24,8 +25,7 @@ OVERTAKEN = (Outdated, Mismatch)
 # Runs a function on the thread that owns the structure of logs, waits for it, and returns its result.
 Structural = Callable[[Callable[[], Any]], Any]
 
-
-# Passes over at least so many bytes do their work in another process, which takes a tenth of a second to start.
+# A pass over at least so many bytes runs in a separate process, which takes a tenth of a second to start.
 WORKER_BYTES: Final = 64 << 20
 
 
@@ -54,18 +54,16 @@ def clean(
             # Imported here: the import of `pickle` takes a hundredth of the start of a broker.
             from tidelog.storage.compaction import worker
 
-            process = worker.started()
+            process = worker.started(view.folder)
             if process is not None:
+                if log.health.failure is not None:
+                    process.close()
+                    raise Outdated(f"{log}: deleted or failed; its folder may be that of a new topic")
                 return (yield from worker.clean(process, view, plan, changes, buffer_bytes, load_factor))
-        keys = KeyMap(buffer_bytes, load_factor, plan.end)
-        one = Pass(view, keys, plan.now_ms, changes)
-        try:
-            yield from one.run(plan)
-        except OffsetOutOfRange:
-            pass  # Retention has deleted a segment; the next plan is made without it.
-        finally:
-            keys.close()
-        return one.done
+        with closing(KeyMap(buffer_bytes, load_factor, plan.end)) as keys:
+            one = Pass(view, plan, keys, changes)
+            yield from one.run()
+            return one.done
     except Mismatch as mismatch:
         log.recheck(mismatch.segment, PATIENT)
         raise
@@ -111,7 +109,7 @@ class _Changes:
         self._structural(partial(self._note_clean, segment, found))
 
     def _note_clean(self, segment: Segment, found: Clean) -> None:
-        """Record what a pass has found in a segment's summary, unless the log was truncated since it began."""
+        """Record in a segment's summary what a pass has found, unless the log was truncated since the pass began."""
         log = self._log
         with log.lock:
             if segment in log.segments and log.durability.cuts == self._cuts:

@@ -1,21 +1,26 @@
-"""A pass whose work is done in a process of its own, so that it takes neither the GIL nor the memory of the broker.
+"""A separate process for one pass, so that the pass does not take the broker's GIL.
 
-Owns the process, and what the two processes tell each other. The process opens the sealed segments for itself, writes
-the copies, and asks its parent for each change of the log. It waits for its parent after each few megabytes. It lives
-as long as the pass, and ends if its parent does. What it is told is pickled: nobody else has the pipes.
+Owns the process, and the messages between it and its parent, the broker. The process opens the sealed segments, writes
+the copies, and asks its parent for each change of the log. It waits for its parent after each few megabytes. It ends
+with the pass, and with its parent. Messages are pickled: only these two processes have the connection.
+
+A parent that gives a pass up says so, and then the process removes its copy. If the connection only ends, the parent
+was killed: the copy may be decided (`swap`), or a new broker may use the folder, so the process leaves all files alone.
 """
 
 import logging
 import os
 import pickle
+import select
 import signal
+import socket  # noqa: TID251  (not of the network)
 import subprocess
 import sys
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import verification
@@ -23,26 +28,31 @@ from tidelog.storage.compaction import copying
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.one_pass import Changes, Clean, Cleaned, Pass, View
 from tidelog.storage.compaction.plan import Plan
-from tidelog.storage.errors import Mismatch, OffsetOutOfRange, StorageError, without_frames
+from tidelog.storage.errors import Mismatch, StorageError
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment, State
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import Summary
 
-# The process waits for its parent each time that it has read and written so many bytes.
+# After so many bytes read and written, the process waits for its parent.
 _TURN_BYTES: Final = 4 << 20
-# How long the process may take to end once its pass is given up: it may be waiting for the disk.
-_END_S: Final = 60
+# The parent waits so long for a message before it looks whether the pass is still wanted.
+_LOOK_MS: Final = 1000
+# How long a process may take to remove its copy when its pass is given up; the disk may be slow. A process that takes
+# longer is killed, and the next pass removes the copy. It must be less than a service manager waits for a stop.
+_END_S: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
-# glibc would give the memory of each chunk back to the system, and get it again: a tenth of the time of a pass.
+# Otherwise glibc returns the memory of each chunk to the system and gets it again: a tenth of the time of a pass.
 _KEEPS_MEMORY: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 
 _log = logging.getLogger(__name__)
-Process = subprocess.Popen[bytes]
 
 
-# What the parent sends first; its answers to `_Did`, `_Replace` and `_Leave` are True or False.
+# The parent sends a `_Task` first. It answers `_Turn`, `_Replace` and `_NoteClean` with True or False. _GIVE_UP, which
+# may come at any time, stands for all further answers.
+
+_GIVE_UP: Final = None
 
 
 class _Sealed(NamedTuple):
@@ -53,13 +63,12 @@ class _Sealed(NamedTuple):
 
 
 class _Task(NamedTuple):
-    folder: Path
     config: TopicConfig
     sampling_secret: bytes
     sealed: list[_Sealed]
     epochs: tuple[tuple[int, int], ...]
     senders: dict[int, int]
-    candidates: list[int]  # base offsets, as everywhere
+    candidates: list[int]  # A message names a segment by its base offset.
     must: list[int]
     by_yield: bool
     end: int
@@ -68,10 +77,10 @@ class _Task(NamedTuple):
     load_factor: float
 
 
-# What the process sends.
+# The process sends these, and one of the last three at its end.
 
 
-class _Did(NamedTuple):
+class _Turn(NamedTuple):
     size_bytes: int
 
 
@@ -80,98 +89,171 @@ class _Replace(NamedTuple):
     sample: KeySample | None
 
 
-class _Leave(NamedTuple):
+class _NoteClean(NamedTuple):
     segment: int
     found: Clean
 
 
+_Samples = dict[int, KeySample | None]
+
+
 class _Mismatched(NamedTuple):
+    samples: _Samples
     segment: int
     message: str
 
 
 class _Failed(NamedTuple):
+    samples: _Samples
     error: Exception
 
 
 class _Done(NamedTuple):
+    samples: _Samples
     cleaned: Cleaned
-    samples: dict[int, KeySample | None]
+
+
+class _Connection:
+    """One side of the connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._incoming = end.makefile("rb")
+
+    def send(self, message: Any) -> None:
+        """Send a message. Raise ConnectionError if the other side has ended."""
+        self._socket.sendall(pickle.dumps(message))
+
+    def receive(self) -> Any:
+        """Wait for a message. Raise EOFError or ConnectionError if the other side has ended."""
+        return pickle.load(self._incoming)
+
+    def has_more(self, wait_ms: int) -> bool:
+        """Wait until the other side has sent a message, or has ended; return False if it has not."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(wait_ms))
+
+    def close(self) -> None:
+        self._incoming.close()
+        self._socket.close()
 
 
 # The parent.
 
 
 class WorkerEnded(StorageError):
-    """The process of a pass ended before the pass did."""
+    """The process ended before its pass did."""
 
 
-def started() -> Process | None:
-    """Start a process for one pass; return None if the system refuses it."""
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", f"from {__name__} import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **_KEEPS_MEMORY, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is for the broker, which ends the pass.
-        )
-    except OSError as error:
-        _log.warning("compaction runs in a thread: no process can be started error=%r", str(error))
-        return None
+class Worker:
+    """The process of one pass, as its parent sees it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", end: socket.socket) -> None:
+        """Take a process, and the parent's end of the connection."""
+        self.process = process
+        self.connection = _Connection(end)
+
+    def close(self) -> None:
+        """Give the pass up, and wait until the process has removed an unfinished copy and has ended."""
+        with suppress(OSError):  # It has ended already, or this was called before.
+            self.connection.send(_GIVE_UP)
+        self.connection.close()
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def started(folder: Path) -> Worker | None:
+    """Start a process for a pass over the log in `folder`; return None if the system refuses it.
+
+    The folder is the working directory of the process, which knows no other name of it: when a topic is deleted, the
+    folder is renamed, and a new topic may have a folder of the old name before the process ends. `ps` shows the name.
+    The process writes no bytecode (-B): on a full disk, Python truncates it without an error.
+    """
+    code = f"from {__name__} import main; main()"
+    # An import ignores what is not text.
+    paths = [str(Path(each).absolute()) for each in sys.path if isinstance(each, str)]
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-B", "-P", "-c", code, str(os.getpid()), str(folder)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,  # Python's start may print, if `sitecustomize` does.
+                cwd=folder,
+                env={**os.environ, **_KEEPS_MEMORY, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # Ctrl-C stops the broker, which ends the pass.
+            )
+        except OSError as error:
+            ours.close()
+            _log.warning(
+                "compaction runs in a thread: no process can be started log=%s error=%r",
+                folder.name,
+                str(error),
+            )
+            return None
+    return Worker(process, ours)
 
 
 def clean(
-    process: Process, view: View, plan: Plan, changes: Changes, buffer_bytes: int, load_factor: float
+    worker: Worker, view: View, plan: Plan, changes: Changes, buffer_bytes: int, load_factor: float
 ) -> Generator[int, None, Cleaned]:
-    """Let a process do the work of a pass; each step yields how many bytes it has read and written.
+    """Make a pass in a process; each step yields how many bytes the process has read and written.
 
-    The process ends with the generator. Raise OSError or StorageError.
+    The process ends when the generator does. Raise OSError or StorageError.
     """
-    assert process.stdin is not None
-    assert process.stdout is not None
-    pipe = _Pipe(process.stdout, process.stdin)
+    connection = worker.connection
     known = {each.base_offset: each for each in view.sealed}
-    try:
-        pipe.send(_task(view, plan, buffer_bytes, load_factor))
-        while True:
-            match pipe.receive():
-                case _Did(size_bytes):
-                    yield size_bytes
-                    pipe.send(True)
-                case _Replace(group, sample):
-                    sources = [known[base] for base in group]
-                    copied = copying.made(sources, view.config, view.shared)
-                    copied.sample = sample
-                    is_replaced = changes.replace(sources, copied)
-                    if is_replaced:
-                        known |= dict.fromkeys(group, copied)
-                    pipe.send(is_replaced)
-                case _Leave(segment, found):
-                    changes.note_clean(known[segment], found)
-                    pipe.send(True)
-                case _Mismatched(segment, message):
-                    verification.verify_again(known[segment], 0)
-                    raise Mismatch(message, known[segment])
-                case _Failed(error):
-                    raise error
-                case _Done(cleaned, samples):
-                    for base, sample in samples.items():
-                        known[base].sample = sample
-                    return cleaned
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-        _end(process)
-        raise WorkerEnded(
-            f"{view.folder}: the process of a compaction pass ended early, with status {process.returncode}; "
-            "-9 may mean that memory ran out"
-        ) from None
-    finally:
-        _end(process)
+    with closing(worker):
+        try:
+            connection.send(_task(view, plan, buffer_bytes, load_factor))
+            while True:
+                while not connection.has_more(_LOOK_MS):
+                    yield 0
+                match connection.receive():
+                    case _Turn(size_bytes):
+                        yield size_bytes
+                        connection.send(True)
+                    case _Replace(group, sample):
+                        sources = [known[base] for base in group]
+                        copied = copying.made(sources, view.config, view.shared)
+                        copied.sample = sample
+                        is_replaced = changes.replace(sources, copied)
+                        if is_replaced:
+                            known |= dict.fromkeys(group, copied)
+                        connection.send(is_replaced)
+                    case _NoteClean(segment, found):
+                        changes.note_clean(known[segment], found)
+                        connection.send(True)
+                    case _Mismatched(samples, segment, message):
+                        _keep(samples, known)
+                        verification.verify_again(known[segment], 0)
+                        raise Mismatch(message, known[segment])
+                    case _Failed(samples, error):
+                        _keep(samples, known)
+                        raise error
+                    case _Done(samples, cleaned):
+                        _keep(samples, known)
+                        return cleaned
+        except (EOFError, ConnectionError, pickle.UnpicklingError):
+            worker.close()
+            status = worker.process.returncode
+            raise WorkerEnded(
+                f"{view.folder}: the process of a compaction pass ended early, with status {status}"
+                + (": killed, perhaps because memory ran out" if status == -signal.SIGKILL else "")
+            ) from None
+
+
+def _keep(samples: _Samples, known: dict[int, Segment]) -> None:
+    for base, sample in samples.items():
+        known[base].sample = sample
 
 
 def _task(view: View, plan: Plan, buffer_bytes: int, load_factor: float) -> _Task:
     return _Task(
-        view.folder,
         view.config,
         view.shared.sampling_secret,
         [_Sealed(each.base_offset, each.size, each.summary.encode(), each.sample) for each in view.sealed],
@@ -187,75 +269,55 @@ def _task(view: View, plan: Plan, buffer_bytes: int, load_factor: float) -> _Tas
     )
 
 
-def _end(process: Process) -> None:
-    """Wait until the process has dropped what it was writing, and has ended."""
-    for each in (process.stdin, process.stdout):
-        if each is not None:
-            with suppress(BrokenPipeError):
-                each.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-class _Pipe:
-    """The two ends of one side."""
-
-    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
-
-    def send(self, what: Any) -> None:
-        """Raise BrokenPipeError if the other side has ended."""
-        pickle.dump(what, self._outgoing)
-        self._outgoing.flush()
-
-    def receive(self) -> Any:
-        """Raise EOFError if the other side has ended."""
-        return pickle.load(self._incoming)
-
-
 # The process.
 
 
+class _GivenUp(BaseException):
+    """The parent has given the pass up. Not an error."""
+
+
 def main() -> None:
-    """Do the work of the pass that standard input describes."""
-    _end_with_parent()
+    """Make the pass that the parent describes. The arguments are the parent's process id and the log's folder."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # They are for the parent, which ends the pass.
-    pipe = _Pipe(sys.stdin.buffer, sys.stdout.buffer)
-    with suppress(EOFError, BrokenPipeError):  # The pass was given up.
-        parent = _Parent(pipe)
-        task = pipe.receive()
-        pipe.send(_outcome(task, parent))
+        signal.signal(each, signal.SIG_IGN)  # The parent gets them too, and ends the pass.
+    _end_with_parent(int(sys.argv[1]))
+    with suppress(OSError):  # When memory runs out, the kernel kills this process before the broker.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    connection = _Connection(socket.socket(fileno=sys.stdin.fileno()))
+    with suppress(_GivenUp, EOFError, ConnectionError):
+        task = connection.receive()
+        if task is not _GIVE_UP:
+            connection.send(_outcome(task, _Parent(connection)))
 
 
-def _end_with_parent() -> None:
-    """Ask the system to kill this process when its parent ends."""
+def _end_with_parent(parent: int) -> None:
+    """Ask the system to kill this process when its parent ends; exit if the parent has ended already."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class _Parent:
-    """The parent, which makes the changes of the pass."""
+    """Asks the parent for the changes of the pass."""
 
-    def __init__(self, pipe: _Pipe) -> None:
-        self._pipe = pipe
-        self._pid = os.getppid()
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
 
-    def ask(self, what: _Did | _Replace | _Leave) -> bool:
-        """Raise EOFError or BrokenPipeError if the pass was given up."""
+    def ask(self, request: _Turn | _Replace | _NoteClean) -> bool:
+        """Send a request and return the answer. Raise _GivenUp if the pass was given up."""
         try:
-            self._pipe.send(what)
-            return bool(self._pipe.receive())
-        except (EOFError, BrokenPipeError):
-            if os.getppid() != self._pid:
-                os._exit(1)  # A new broker may use the folder already: leave its files alone.
-            raise
+            with suppress(ConnectionError):  # A parent that has given the pass up may have closed its side.
+                self._connection.send(request)
+            answer = self._connection.receive()
+        except (EOFError, ConnectionError):
+            # The parent was killed. It may still count as running: its files are closed first.
+            os._exit(1)
+        if answer is _GIVE_UP:
+            raise _GivenUp
+        return bool(answer)
 
     def replace(self, group: Sequence[Segment], copied: Segment) -> bool:
         is_replaced = self.ask(_Replace([each.base_offset for each in group], copied.sample))
@@ -265,51 +327,52 @@ class _Parent:
         return is_replaced
 
     def note_clean(self, segment: Segment, found: Clean) -> None:
-        self.ask(_Leave(segment.base_offset, found))
+        self.ask(_NoteClean(segment.base_offset, found))
         found.note(segment)
 
 
 def _outcome(task: _Task, parent: _Parent) -> _Done | _Mismatched | _Failed:
-    """Do the work; return how it ended. Raise EOFError or BrokenPipeError if it was given up."""
+    """Make the pass; return how it ended. Raise _GivenUp if it was given up."""
     view = _view(task)
     by_base = {each.base_offset: each for each in view.sealed}
     candidates = tuple(by_base[base] for base in task.candidates)
     must = frozenset(by_base[base] for base in task.must)
     plan = Plan(candidates, must, task.by_yield, task.end, 0.0, task.now_ms)
-    one = Pass(view, KeyMap(task.buffer_bytes, task.load_factor, task.end), task.now_ms, parent)
+    one = Pass(view, plan, KeyMap(task.buffer_bytes, task.load_factor, task.end), parent)
     size_bytes = 0
     try:
-        with closing(one.run(plan)) as steps:
+        with closing(one.run()) as steps:
             for step_bytes in steps:
                 size_bytes += step_bytes
                 if size_bytes >= _TURN_BYTES:
-                    parent.ask(_Did(size_bytes))
+                    parent.ask(_Turn(size_bytes))
                     size_bytes = 0
-    except OffsetOutOfRange:
-        pass  # Retention has deleted a segment; the next plan is made without it.
     except Mismatch as mismatch:
-        return _Mismatched(mismatch.segment.base_offset, str(mismatch))
-    except (EOFError, BrokenPipeError):
-        raise
+        return _Mismatched(_samples(view), mismatch.segment.base_offset, str(mismatch))
     except (OSError, StorageError) as error:
-        return _Failed(without_frames(error))
+        return _Failed(_samples(view), error)
     except Exception:
-        return _Failed(RuntimeError(traceback.format_exc()))
-    return _Done(one.done, {each.base_offset: each.sample for each in view.sealed})
+        return _Failed(_samples(view), RuntimeError(traceback.format_exc()))
+    return _Done(_samples(view), one.done)
+
+
+def _samples(view: View) -> _Samples:
+    return {each.base_offset: each.sample for each in view.sealed}
 
 
 def _view(task: _Task) -> View:
-    shared = Shared(task.folder, 0)
+    folder = Path()  # see `started`
+    shared = Shared(folder, 0)
     shared.sampling_secret = task.sampling_secret
     sealed = []
     for base_offset, size, data, sample in task.sealed:
         summary = Summary.decode(data)
         assert summary is not None
         segment = Segment(
-            task.folder, base_offset, size, summary, task.config.segment_index_bytes, shared, State.SEALED
+            folder, base_offset, size, summary, task.config.segment_index_bytes, shared, State.SEALED
         )
         segment.use_summary(summary, finished=True)
         segment.sample = sample
         sealed.append(segment)
-    epochs = LeaderEpochs(task.folder, task.epochs)
-    return View(task.folder, task.config, shared, tuple(sealed), epochs, task.senders)
+    epochs = LeaderEpochs(folder, task.epochs)
+    return View(folder, task.config, shared, tuple(sealed), epochs, task.senders)

@@ -1,18 +1,22 @@
 """The bench: its rows name what exists, its verdicts are right, and its clients and servers understand one another."""
 
 import io
+import os
+import resource
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from bench import compare, consumers, groups, log, plots, report, rows, suite, table
+from bench import compare, consumers, groups, log, machine, plots, report, rows, suite, table
 from bench.brokers import Tidelog
 from bench.fill import Shape
 from bench.metrics import METRICS, Measures
@@ -179,6 +183,21 @@ def results() -> list[suite.Result]:
             }
         )
     return made
+
+
+def test_a_process_is_charged_with_those_that_it_has_started() -> None:
+    with (
+        ThreadPoolExecutor(1) as other,
+        Popen("cat", stdin=PIPE) as running,  # until its input is closed
+        other.submit(Popen, "cat", stdin=PIPE).result() as by_other,
+    ):
+        assert {running.pid, by_other.pid} <= set(machine.children(os.getpid()))
+    assert not {running.pid, by_other.pid} & set(machine.children(os.getpid()))
+    before_s, began = machine.ended_children_cpu_s(os.getpid()), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "for _ in range(3_000_000): pass"], check=True)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent_s = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    assert machine.ended_children_cpu_s(os.getpid()) - before_s == pytest.approx(spent_s, abs=0.03)
 
 
 def page_of(figures: list[suite.Result], drawn: Sequence[str] = ()) -> str:

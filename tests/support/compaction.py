@@ -106,14 +106,14 @@ def rows_of(log: Log, max_bytes: int = 1 << 20, start: int | None = None) -> lis
     return rows
 
 
-def spoil(log: Log, number: int, offset: int) -> None:
-    """Change a byte in the value of the record at an offset, in a segment, on disk."""
+def spoil(log: Log, number: int, offset: int, byte: int = 65) -> None:
+    """Change a byte of the batch with an offset, in a segment, on disk; by default one in the record's value."""
     segment = log.segments[number]
     data = bytearray(segment.path(".log").read_bytes())
     at = 0
     while entries.peek(data, at).last_offset < offset:
         at += entries.peek(data, at).size_bytes
-    data[at + 65] ^= 0xFF
+    data[at + byte] ^= 0xFF
     segment.path(".log").write_bytes(data)
 
 
