@@ -173,29 +173,33 @@ def started(folder: Path) -> Worker | None:
     folder is renamed, and a new topic may have a folder of the old name before the process ends. `ps` shows the name.
     The process writes no bytecode (-B): on a full disk, Python truncates it without an error.
     """
-    code = f"from {__name__} import main; main()"
+    try:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                return Worker(_start(folder, theirs), ours)
+            except BaseException:
+                ours.close()
+                raise
+    except OSError as error:
+        _log.warning(
+            "compaction runs in a thread: no process can be started log=%s error=%r", folder.name, str(error)
+        )
+        return None
+
+
+def _start(folder: Path, connection: socket.socket) -> "subprocess.Popen[bytes]":
     # An import ignores what is not text.
     paths = [str(Path(each).absolute()) for each in sys.path if isinstance(each, str)]
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-B", "-P", "-c", code, str(os.getpid()), str(folder)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,  # Python's start may print, if `sitecustomize` does.
-                cwd=folder,
-                env={**os.environ, **_KEEPS_MEMORY, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # Ctrl-C stops the broker, which ends the pass.
-            )
-        except OSError as error:
-            ours.close()
-            _log.warning(
-                "compaction runs in a thread: no process can be started log=%s error=%r",
-                folder.name,
-                str(error),
-            )
-            return None
-    return Worker(process, ours)
+    code = f"from {__name__} import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-B", "-P", "-c", code, str(os.getpid()), str(folder)],
+        stdin=connection.fileno(),
+        stdout=subprocess.DEVNULL,  # Python's start may print, if `sitecustomize` does.
+        cwd=folder,
+        env={**os.environ, **_KEEPS_MEMORY, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # Ctrl-C stops the broker, which ends the pass.
+    )
 
 
 def clean(

@@ -743,12 +743,24 @@ def test_P13_a_process_that_outlives_its_broker_leaves_the_folder_alone(
     assert [path for path in folder.iterdir() if path.suffix == CLEANED]
 
 
+def no_descriptors() -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [(sys, "executable", "/no/python"), (socket, "socketpair", no_descriptors)]
+)
 def test_a_pass_runs_in_a_thread_if_no_process_can_be_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    module: object,
+    name: str,
+    value: object,
 ) -> None:
     log = keys_and_tombstones(tmp_path / "topic-0")
     before = len(rows_of(log))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no python"))
+    monkeypatch.setattr(module, name, value)
     made_pass(log, False, ALWAYS)
     assert "compaction runs in a thread: no process can be started log=topic-0 error=" in caplog.text
     assert len(rows_of(log)) < before
