@@ -25,8 +25,11 @@ def cpu_s(pid: int) -> float:
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started and that run."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(each) for task in tasks for each in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # The thread has just ended.
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def ended_children_cpu_s(pid: int) -> float:

@@ -60,7 +60,7 @@ class Header(NamedTuple):
         """Return the header for a segment in a partition's folder."""
         key, topic_id = None, None
         with suppress(OSError):
-            key = partition_of(folder.absolute().name)  # The process of a pass knows its folder by no name.
+            key = partition_of(folder.absolute().name)  # The process of a pass calls its folder `.`.
             topic_id = load_topic_id(folder)
         return cls(origin, topic_id or _NO_TOPIC_ID, key[1] if key else _NO_PARTITION, base_offset)
 

@@ -123,8 +123,9 @@ class BatchFilter:
         chosen = self._keys.choose(data, columns, header.base_offset, drops)
         gone = header.record_count - chosen.kept
         self.dropped += gone
+        if drops and gone:
+            self.tombstones_dropped += self._tombstones(header.record_count) - chosen.tombstones
         if not chosen.kept:
-            self.tombstones_dropped += drops and self._tombstones(header.record_count)
             return self._emptied(header) if self._is_needed(header, place) else None
         is_new = is_decided and not header.has_delete_horizon and header.last_offset < self._keys.end
         gets_horizon = is_new and bool(chosen.tombstones)
@@ -138,7 +139,8 @@ class BatchFilter:
         return header.has_delete_horizon and header.base_timestamp <= self._now_ms
 
     def _tombstones(self, count: int) -> int:
-        return sum(length < 0 for length in self._columns.value_length[:count])
+        lengths = zip(self._columns.key_length[:count], self._columns.value_length[:count], strict=True)
+        return sum(key >= 0 > value for key, value in lengths)
 
     def _rewritten(self, entry: Entry, data: Buffer, kept: int, gets_horizon: bool) -> Kept:
         """Return the batch with its chosen records, and with a delete horizon if it gets one."""

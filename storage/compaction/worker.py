@@ -4,8 +4,9 @@ Owns the process, and the messages between it and its parent, the broker. The pr
 the copies, and asks its parent for each change of the log. It waits for its parent after each few megabytes. It ends
 with the pass, and with its parent. Messages are pickled: only these two processes have the connection.
 
-A parent that gives a pass up says so, and then the process removes its copy. If the connection only ends, the parent
-was killed: the copy may be decided (`swap`), or a new broker may use the folder, so the process leaves all files alone.
+A parent that gives a pass up sends a message, and then the process removes its copy. If the connection ends without
+one, the parent was killed: `swap` may have decided to use the copy, or a new broker may use the folder. So the process
+leaves all files alone.
 """
 
 import logging
@@ -40,7 +41,8 @@ _TURN_BYTES: Final = 4 << 20
 # The parent waits so long for a message before it looks whether the pass is still wanted.
 _LOOK_MS: Final = 1000
 # How long a process may take to remove its copy when its pass is given up; the disk may be slow. A process that takes
-# longer is killed, and the next pass removes the copy. It must be less than a service manager waits for a stop.
+# longer is killed, and the next pass removes the copy. Service managers wait longer for a stop. Docker may kill the
+# broker before that, which is safe.
 _END_S: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 # Otherwise glibc returns the memory of each chunk to the system and gets it again: a tenth of the time of a pass.
@@ -128,8 +130,8 @@ class _Connection:
         """Wait for a message. Raise EOFError or ConnectionError if the other side has ended."""
         return pickle.load(self._incoming)
 
-    def has_more(self, wait_ms: int) -> bool:
-        """Wait until the other side has sent a message, or has ended; return False if it has not."""
+    def can_receive(self, wait_ms: int) -> bool:
+        """Wait for a message, or for the end of the other side; return False if neither comes within `wait_ms`."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(wait_ms))
@@ -189,7 +191,7 @@ def started(folder: Path) -> Worker | None:
 
 
 def _start(folder: Path, connection: socket.socket) -> "subprocess.Popen[bytes]":
-    # An import ignores what is not text.
+    # An import ignores entries that are not text.
     paths = [str(Path(each).absolute()) for each in sys.path if isinstance(each, str)]
     code = f"from {__name__} import main; main()"
     return subprocess.Popen(
@@ -215,7 +217,7 @@ def clean(
         try:
             connection.send(_task(view, plan, buffer_bytes, load_factor))
             while True:
-                while not connection.has_more(_LOOK_MS):
+                while not connection.can_receive(_LOOK_MS):
                     yield 0
                 match connection.receive():
                     case _Turn(size_bytes):
@@ -295,7 +297,10 @@ def main() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Ask the system to kill this process when its parent ends; exit if the parent has ended already."""
+    """Ask the system to kill this process when its parent ends; exit if the parent has ended already.
+
+    To the system, the parent is the thread that started the process. That thread stays until the pass ends.
+    """
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
 

@@ -12,6 +12,8 @@ import pytest
 
 from bench.kafka import free_port
 from tests.support.broker import Broker, wait_until
+from tests.support.examples import EXAMPLES
+from tests.support.processes import children, command_line, is_running
 from tests.support.raw_client import RawClient
 from tidelog.protocol.records.build import Record, build_batch, read_records
 
@@ -33,17 +35,8 @@ def begun(new_broker: NEW_BROKER, **options: str) -> tuple[Broker, int]:
             client.produce("t", bytearray(build_batch([record])))
     broker.overrides.pop("log.cleaner.enable")  # Nothing was compacted before all records were there.
     broker.restart()
-    wait_until(lambda: len(processes(broker)) == 1)
-    return broker, processes(broker)[0]
-
-
-def processes(broker: Broker) -> list[int]:
-    tasks = Path(f"/proc/{broker.pid}/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
-def is_running(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    wait_until(lambda: bool(children(broker.pid)))
+    return broker, children(broker.pid).pop()
 
 
 def is_reading(pid: int) -> bool:
@@ -58,6 +51,14 @@ def unfinished(broker: Broker) -> list[str]:
     return [path.name for path in (broker.data_dir / "t-0").iterdir() if path.suffix in {".cleaned", ".swap"}]
 
 
+def log_bytes(broker: Broker) -> int:
+    size_bytes = 0
+    for path in broker.data_dir.glob("t-0/*.log"):
+        with suppress(FileNotFoundError):  # A copy has just replaced it.
+            size_bytes += path.stat().st_size
+    return size_bytes
+
+
 def latest(broker: Broker) -> dict[bytes, tuple[int, bytes]]:
     """Return the offset and the first byte of each key's last record."""
     with RawClient(broker) as client:
@@ -70,12 +71,24 @@ EXPECTED = {b"%d" % (n % KEYS): (n, bytes([n])) for n in range(BATCHES - KEYS, B
 
 def compacted(broker: Broker) -> None:
     """Wait until sealed segments have lost records; compare the records that are left."""
-    wait_until(lambda: sum(path.stat().st_size for path in broker.data_dir.glob("t-0/*.log")) < 40 << 20)
+    wait_until(lambda: log_bytes(broker) < 40 << 20, timeout_s=60)
     assert latest(broker) == EXPECTED
+
+
+def shown(broker: Broker) -> str:
+    """Return the arguments of the process that docs/compaction.md shows, with the names of this broker."""
+    (example,) = (each for each in EXAMPLES if each.text.startswith("$ pgrep -af compaction.worker\n"))
+    arguments = example.text.rstrip().partition(" python ")[2]
+    code, pid, folder = arguments.rsplit(" ", 2)
+    assert pid.isdecimal()
+    assert folder == "data/prices-0"
+    return f"{code} {broker.pid} {broker.data_dir / 't-0'}"
 
 
 def test_S87_a_long_pass_runs_in_a_process_and_a_stop_ends_it(new_broker: NEW_BROKER) -> None:
     broker, pid = begun(new_broker)
+    wait_until(lambda: is_reading(pid))
+    assert " ".join(command_line(pid)[1:]) == shown(broker)
     assert latest(broker) == EXPECTED
     broker.stop()
     assert not is_running(pid)
@@ -83,7 +96,7 @@ def test_S87_a_long_pass_runs_in_a_process_and_a_stop_ends_it(new_broker: NEW_BR
     assert "ERROR" not in broker.printed
     broker.overrides.pop(RATE)
     compacted(broker.start())
-    wait_until(lambda: processes(broker) == [])
+    wait_until(lambda: not children(broker.pid))
 
 
 def test_P13_the_process_ends_when_the_broker_is_killed(new_broker: NEW_BROKER) -> None:
@@ -91,7 +104,7 @@ def test_P13_the_process_ends_when_the_broker_is_killed(new_broker: NEW_BROKER) 
     wait_until(lambda: is_reading(pid))
     os.kill(pid, signal.SIGSTOP)  # It sees nothing itself, as when it waits for the disk.
     broker.kill()
-    wait_until(lambda: not is_running(pid), timeout_s=5)
+    wait_until(lambda: not is_running(pid))
     broker.overrides.pop(RATE)
     compacted(broker.start())
     broker.stop()
@@ -108,5 +121,5 @@ def test_P13_the_broker_says_that_the_process_was_killed_and_tries_again(new_bro
     assert health["status"] == "ok"
     (failing,) = health["not_compacted"]
     assert "the process of a compaction pass ended early, with status -9" in failing["reason"]
-    wait_until(lambda: processes(broker) not in ([], [pid]))
+    wait_until(lambda: bool(children(broker.pid) - {pid}))
     assert latest(broker) == EXPECTED

@@ -29,6 +29,8 @@ COMPARED = (
     "Tidelog 0.1.0 listens on 127.0.0.1:39219; data in /var/lib/tidelog; loops over bytes compiled",
     "2026-03-01T09:00:00.250Z INFO tidelog.broker.topics topic created topic=tides partitions=1",
     "tidelog: /var/lib/tidelog/catalog.sqlite: a newer version of Tidelog wrote this data folder",
+    # with the command line of the process of a pass
+    "$ pgrep -af compaction.worker",
     # with what the pipeline prints and writes
     "$ cat /tmp/q/orders-0/",
     '"base_offset"',

@@ -125,7 +125,9 @@ def test_P16_each_tombstone_of_a_segment_makes_a_pass_due_when_its_time_has_come
     for number, horizon_ms in enumerate((NOW + 100, NOW + 130, NOW + 160)):
         assert due(log, horizon_ms - 1, by_yield=by_yield) is None
         assert next_due_ms(log, horizon_ms - 1) == horizon_ms
-        assert clean(log, horizon_ms, by_yield)
+        done = clean(log, horizon_ms, by_yield)
+        assert done is not None
+        assert done.tombstones_dropped == 1
         log.close()
         log = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), **options)
         assert [row.key for row in rows_of(log) if row.value is None and row.key] == [
@@ -167,3 +169,16 @@ def test_what_stays_was_appended_when_it_was(tmp_path: Path) -> None:
         assert [append_ms_of(each, row.offset) for row in rows_of(each)] == [
             (NOW + 10 * n, False) for n in (2, 3, 4, 5, 6)
         ]
+
+
+def test_a_record_without_a_key_and_a_value_is_not_counted_as_a_tombstone(tmp_path: Path) -> None:
+    options = {**COMPACTED, "delete_retention_ms": RETENTION_MS}
+    log = open_log(tmp_path, **{**options, "cleanup_policy": ("delete",)})
+    log.append(keyed((b"gone", None), (None, None)), NOW)
+    log.update_config(type(log.config)(**options))
+    log.roll(NOW)
+    for now_ms, dropped in ((NOW, 0), (NOW + RETENTION_MS, 1)):
+        done = clean(log, now_ms)
+        assert done is not None
+        assert done.tombstones_dropped == dropped
+    assert [(row.offset, row.key, row.value) for row in rows_of(log)] == [(1, None, None)]

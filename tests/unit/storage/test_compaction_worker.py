@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen, run
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import processes
 from tests.support.broker import wait_until
 from tests.support.compaction import (
     COMPACTED,
@@ -28,6 +29,7 @@ from tests.support.compaction import (
     steps_of,
 )
 from tests.support.logs import NOW, open_log
+from tests.support.processes import command_line, is_running
 from tests.unit.storage.test_compaction_transactions import ABORT, COMMIT, data, kafka_log, marker, sent
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
@@ -47,13 +49,29 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.summary import Origin
 from tidelog.storage.upkeep import enforce_retention
 
+Steps = Generator[int, None, Cleaned]
+
 ALWAYS, NEVER = 0, 1 << 60
 
 
-def made_pass(log: Log, by_yield: bool, worker_bytes: int, now_ms: int = NOW + 10, **options: Any) -> Cleaned:
+def begun(
+    log: Log, by_yield: bool = False, worker_bytes: int = ALWAYS, now_ms: int = NOW + 10, **options: Any
+) -> Steps:
+    """Begin a pass; nothing is done before the first step."""
     due = plan.due(log, now_ms, by_yield=by_yield)
     assert due is not None
-    return finished(steps_of(log, due, worker_bytes=worker_bytes, **options))
+    return steps_of(log, due, worker_bytes=worker_bytes, **options)
+
+
+def made_pass(log: Log, by_yield: bool, worker_bytes: int, now_ms: int = NOW + 10, **options: Any) -> Cleaned:
+    return finished(begun(log, by_yield, worker_bytes, now_ms, **options))
+
+
+def turn(steps: Steps) -> int:
+    """Take steps until the process has worked; return how many bytes it has read and written. It waits then."""
+    while not (size_bytes := next(steps)):
+        pass
+    return size_bytes
 
 
 def keys_and_tombstones(folder: Path) -> Log:
@@ -123,7 +141,7 @@ def files_of(log: Log) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in log.directory.iterdir()}
 
 
-@pytest.mark.parametrize("by_yield", [(False,) * 3, (True,) * 3, (True, False, True)])
+@pytest.mark.parametrize("by_yield", [(False, False, True), (True, True, False)])
 @pytest.mark.parametrize(
     "make",
     [keys_and_tombstones, of_idempotent_producers, of_young_records, of_an_older_format, of_transactions],
@@ -136,7 +154,7 @@ def test_S87_S96_a_pass_in_a_process_leaves_what_one_in_a_thread_leaves(
         log.shared.sampling_secret = bytes(16)
     thread, process = logs
     for number, chooses in enumerate(by_yield):
-        # The second pass finds what the first one has noted, the third one removes the tombstones.
+        # The second pass finds what the first one has noted; the third one removes tombstones.
         now_ms = NOW + (10, 20, 100_000_000)[number]
         if number:
             for log in logs:
@@ -195,8 +213,6 @@ def test_S96_a_reader_that_holds_no_file_finds_the_copy(
     """While the names of its files change, too."""
     log = keys_and_tombstones(tmp_path / "topic-0")
     before = latest_of(rows_of(log), log.active.base_offset)
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
     rename, renames = files.rename, itertools.count()
 
     def read_all() -> None:
@@ -216,7 +232,7 @@ def test_S96_a_reader_that_holds_no_file_finds_the_copy(
         return made
 
     monkeypatch.setattr(files, "rename", renamed)
-    finished(steps_of(log, due, structural=structural, worker_bytes=ALWAYS))
+    made_pass(log, False, ALWAYS, structural=structural)
     assert next(renames) >= 100
     after = latest_of(rows_of(log), log.active.base_offset)
     assert {key: row for key, row in before.items() if row.value is not None}.items() <= after.items()
@@ -232,21 +248,19 @@ def long_log(folder: Path) -> Log:
 
 
 def children() -> set[int]:
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    return processes.children(os.getpid())
 
 
 def marked(log: Log) -> list[str]:
-    return [path.name for path in log.directory.iterdir() if path.suffix in {".cleaned", ".swap"}]
+    return [path.name for path in log.directory.iterdir() if path.suffix in {CLEANED, SWAP}]
 
 
 def test_a_step_is_four_mebibytes_that_were_read_and_written(tmp_path: Path) -> None:
     sizes = []
     for name, worker_bytes in (("thread", NEVER), ("process", ALWAYS)):
         log = long_log(tmp_path / name / "topic-0")
-        due = plan.due(log, NOW + 10, by_yield=False)
-        assert due is not None
-        sizes.append(list(steps_of(log, due, worker_bytes=worker_bytes)))
+        # A step of 0 bytes says that the process has not answered for a second.
+        sizes.append([each for each in begun(log, worker_bytes=worker_bytes) if each])
     thread, process = sizes
     turns, size_bytes = [], 0
     for each in thread:
@@ -270,45 +284,40 @@ def test_a_pass_that_is_given_up_leaves_no_process_and_no_file(
 ) -> None:
     log, others = long_log(tmp_path / "topic-0"), children()
     before = rows_of(log)
-    for steps_before in range(1, 4):
-        due = plan.due(log, NOW + 10, by_yield=False)
-        assert due is not None
-        steps = steps_of(log, due, worker_bytes=ALWAYS)
-        for _ in range(steps_before):
-            next(steps)
+    for turns in (1, 3):  # while it maps keys, and while it writes a copy
+        steps = begun(log)
+        for _ in range(turns):
+            turn(steps)
+        assert bool(marked(log)) == (turns == 3)
         assert len(children() - others) == 1
         steps.close()
         assert children() == others
         assert marked(log) == []
     assert rows_of(log)[-1] == before[-1]
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
     assert latest_of(rows_of(log), 24) == latest_of(before, 24)
     assert capfd.readouterr().err == ""
 
 
 def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, others = long_log(tmp_path / "topic-0"), children()
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
-    next(steps)
+    steps = begun(log)
+    turn(steps)
     (pid,) = children() - others
     os.kill(pid, signal.SIGSTOP)  # as if it waited for the disk
     monkeypatch.setattr(worker, "_END_S", 0.05)
     steps.close()
     assert children() == others
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
     assert marked(log) == []
 
 
 def test_P13_the_end_of_the_process_is_an_error_and_the_next_pass_is_made(tmp_path: Path) -> None:
     log, others = long_log(tmp_path / "topic-0"), children()
     before = rows_of(log)
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
+    steps = begun(log)
     for _ in range(2):
-        next(steps)
+        turn(steps)
     (pid,) = children() - others
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -318,7 +327,7 @@ def test_P13_the_end_of_the_process_is_an_error_and_the_next_pass_is_made(tmp_pa
         finished(steps)
     assert children() == others
     assert rows_of(log) == before
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
     assert latest_of(rows_of(log), 24) == latest_of(before, 24)
 
 
@@ -356,10 +365,8 @@ def test_P13_a_process_whose_connection_ends_leaves_a_copy_that_may_be_decided(
         process.process.wait(20)
         raise EOFError
 
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
     with pytest.raises(WorkerEnded, match="with status 1"):
-        finished(steps_of(log, due, structural=end, worker_bytes=ALWAYS))
+        made_pass(log, False, ALWAYS, structural=end)
     assert f"{0:020d}.log.cleaned" in marked(log)
     assert children() == others
 
@@ -368,17 +375,15 @@ def test_a_pass_whose_process_hangs_can_be_given_up(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(worker, "_END_S", 0.1)
     monkeypatch.setattr(worker, "_LOOK_MS", 10)
     log, others = long_log(tmp_path / "topic-0"), children()
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
-    next(steps)
+    steps = begun(log)
+    turn(steps)
     (pid,) = children() - others
     os.kill(pid, signal.SIGSTOP)
     while next(steps):
         pass
     steps.close()
     assert children() == others
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
 
 
 def test_a_pass_that_is_given_up_while_its_process_works_leaves_no_file(
@@ -386,18 +391,24 @@ def test_a_pass_that_is_given_up_while_its_process_works_leaves_no_file(
 ) -> None:
     """The process cannot send its next message, and then receives that the pass is given up."""
     monkeypatch.setattr(worker, "_LOOK_MS", 0)
-    log, others = long_log(tmp_path / "topic-0"), children()
-    for looks in range(10):
-        due = plan.due(log, NOW + 10, by_yield=False)
-        assert due is not None
-        steps = steps_of(log, due, worker_bytes=ALWAYS)
-        while not marked(log):
-            next(steps)
-        for _ in range(looks):
-            next(steps)
-        steps.close()
-        assert children() == others
-        assert marked(log) == []
+    log = long_log(tmp_path / "topic-0")
+    working = worker.started(log.directory)
+    assert working is not None
+    monkeypatch.setattr(worker, "started", lambda _: working)
+    steps, close = begun(log), working.connection.close
+    while not marked(log):
+        turn(steps)
+
+    def closed() -> None:
+        close()
+        working.process.send_signal(signal.SIGCONT)
+
+    monkeypatch.setattr(working.connection, "close", closed)
+    working.process.send_signal(signal.SIGSTOP)  # It works once the connection is closed.
+    assert next(steps) == 0
+    steps.close()
+    assert working.process.returncode == 0
+    assert marked(log) == []
 
 
 def test_P13_a_process_whose_parent_has_ended_before_it_began_makes_no_pass(
@@ -413,24 +424,19 @@ def test_P13_a_process_whose_parent_has_ended_before_it_began_makes_no_pass(
 
 def test_the_command_line_of_the_process_names_the_log_and_its_memory_goes_first(tmp_path: Path) -> None:
     log, others = long_log(tmp_path / "topic-0"), children()
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    with closing(steps_of(log, due, worker_bytes=ALWAYS)) as steps:
-        next(steps)
+    with closing(begun(log)) as steps:
+        turn(steps)
         (pid,) = children() - others
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        assert os.fsencode(log.directory) in command
+        assert command_line(pid)[-1] == str(log.directory)
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_the_process_ignores_signals_that_stop_the_broker(tmp_path: Path) -> None:
     """A service manager sends them to every process; the broker then ends the pass."""
     log, others = long_log(tmp_path / "topic-0"), children()
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
+    steps = begun(log)
     before = rows_of(log)
-    next(steps)
+    turn(steps)
     (pid,) = children() - others
     assert os.getsid(pid) == pid, "it gets no signals from the terminal"
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -458,7 +464,7 @@ def test_P13_a_write_error_in_the_process_is_an_error_of_the_pass(tmp_path: Path
     assert raised.value.errno == errno.EFBIG
     assert marked(log) == []
     assert rows_of(log) == before
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
     clean_all(log, NOW + 11)
     assert len(rows_of(log)) < len(before)
 
@@ -473,10 +479,8 @@ def test_a_pass_that_fails_keeps_the_samples_that_it_has_made(tmp_path: Path) ->
 
 def test_S97_a_segment_that_retention_has_deleted_before_it_was_read_ends_the_pass(tmp_path: Path) -> None:
     log = long_log(tmp_path / "topic-0")
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
-    next(steps)
+    steps = begun(log)
+    turn(steps)
     log.advance_start(log.active.base_offset)
     enforce_retention(log, NOW + 10)
     assert finished(steps).segments == 0
@@ -558,8 +562,6 @@ def test_P13_a_copy_that_is_not_whole_replaces_nothing(
 
 def test_the_process_closes_each_copy_that_has_taken_its_place(tmp_path: Path) -> None:
     log, others = keys_and_tombstones(tmp_path / "topic-0"), children()
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
     copies: set[str] = set()
 
     def structural(step: Callable[[], object]) -> object:
@@ -570,15 +572,13 @@ def test_the_process_closes_each_copy_that_has_taken_its_place(tmp_path: Path) -
         copies.update(str(each.path(LOG)) for each in log.segments if each.summary.origin is Origin.COMPACTED)
         return made
 
-    finished(steps_of(log, due, structural=structural, worker_bytes=ALWAYS))
+    made_pass(log, False, ALWAYS, structural=structural)
     assert len(copies) > 5
 
 
 def test_S91_a_copy_has_its_sample_when_it_takes_its_place(tmp_path: Path) -> None:
     """A pass that is given up after that needs not be followed by one that reads the copy for its sample."""
     log = keys_and_tombstones(tmp_path / "topic-0")
-    due = plan.due(log, NOW + 10, by_yield=True)
-    assert due is not None
     sampled: list[bool] = []
 
     def structural(step: Callable[[], object]) -> object:
@@ -588,7 +588,7 @@ def test_S91_a_copy_has_its_sample_when_it_takes_its_place(tmp_path: Path) -> No
         )
         return made
 
-    finished(steps_of(log, due, structural=structural, worker_bytes=ALWAYS))
+    made_pass(log, True, ALWAYS, structural=structural)
     assert sampled
     assert all(sampled)
 
@@ -597,8 +597,6 @@ def amid(
     log: Log, change: Callable[[], object], by_yield: bool = False, worker_bytes: int = ALWAYS
 ) -> Cleaned:
     """Make a pass, with another change of the log before its first one."""
-    due = plan.due(log, NOW + 10, by_yield=by_yield)
-    assert due is not None
     changes = [change]
 
     def structural(step: Callable[[], object]) -> object:
@@ -606,7 +604,7 @@ def amid(
             changes.pop()()
         return step()
 
-    return finished(steps_of(log, due, structural=structural, worker_bytes=worker_bytes))
+    return made_pass(log, by_yield, worker_bytes, structural=structural)
 
 
 @pytest.mark.parametrize("by_yield", [False, True])
@@ -661,16 +659,12 @@ def test_S97_a_pass_over_a_deleted_log_leaves_the_files_of_a_new_topic_of_its_na
     assert marked(log) == []
 
 
-@pytest.mark.parametrize("steps_before", range(1, 5))
-def test_S97_a_pass_that_a_deletion_ends_leaves_the_files_of_a_new_topic(
-    tmp_path: Path, steps_before: int
-) -> None:
+@pytest.mark.parametrize("turns", [1, 3])
+def test_S97_a_pass_that_a_deletion_ends_leaves_the_files_of_a_new_topic(tmp_path: Path, turns: int) -> None:
     log = long_log(tmp_path / "topic-0")
-    due = plan.due(log, NOW + 10, by_yield=False)
-    assert due is not None
-    steps = steps_of(log, due, worker_bytes=ALWAYS)
-    for _ in range(steps_before):
-        next(steps)
+    steps = begun(log)
+    for _ in range(turns):
+        turn(steps)
     folder = deleted(log)
     steps.close()
     assert is_untouched(folder)
@@ -713,7 +707,7 @@ def test_P13_the_process_finds_bytes_that_have_changed_since_the_broker_verified
     with pytest.raises(Mismatch, match=r"log@0: the bytes have changed since they were written"):
         made_pass(log, False, ALWAYS)
     assert [bool(each.summary.damage) for each in log.segments[:3]] == [False, True, False]
-    made_pass(log, False, ALWAYS)
+    made_pass(log, False, NEVER)
     assert log.segments[1].summary.damage
 
 
@@ -721,9 +715,9 @@ BROKER = """
 import os, pathlib, signal
 from tests.unit.storage import test_compaction_worker as tests
 log = tests.long_log(pathlib.Path({folder!r}))
-steps = tests.steps_of(log, tests.plan.due(log, tests.NOW + 10, by_yield=False), worker_bytes=0)
+steps = tests.begun(log)
 while not tests.marked(log):
-    next(steps)
+    tests.turn(steps)
 print(*tests.children(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -739,7 +733,7 @@ def test_P13_a_process_that_outlives_its_broker_leaves_the_folder_alone(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = run(command, env=environment, stdout=PIPE, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL
-    wait_until(lambda: not Path(f"/proc/{int(ended.stdout)}").exists())
+    wait_until(lambda: not is_running(int(ended.stdout)))
     assert [path for path in folder.iterdir() if path.suffix == CLEANED]
 
 
