@@ -51,8 +51,8 @@ _KEEPS_MEMORY: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_TH
 _log = logging.getLogger(__name__)
 
 
-# The parent sends a `_Task` first. It answers `_Turn`, `_Replace` and `_NoteClean` with True or False. _GIVE_UP, which
-# may come at any time, stands for all further answers.
+# The parent answers `_Begun` with a `_Task`, and `_Turn`, `_Replace` and `_NoteClean` with True or False. _GIVE_UP,
+# which may come at any time, stands for all further answers.
 
 _GIVE_UP: Final = None
 
@@ -79,7 +79,11 @@ class _Task(NamedTuple):
     load_factor: float
 
 
-# The process sends these, and one of the last three at its end.
+# The process sends these, the first one at its start, and one of the last three at its end.
+
+
+class _Begun(NamedTuple):
+    """The process reads from now on. A task may be too large for the connection to take it before that."""
 
 
 class _Turn(NamedTuple):
@@ -215,11 +219,12 @@ def clean(
     known = {each.base_offset: each for each in view.sealed}
     with closing(worker):
         try:
-            connection.send(_task(view, plan, buffer_bytes, load_factor))
             while True:
                 while not connection.can_receive(_LOOK_MS):
                     yield 0
                 match connection.receive():
+                    case _Begun():
+                        connection.send(_task(view, plan, buffer_bytes, load_factor))
                     case _Turn(size_bytes):
                         yield size_bytes
                         connection.send(True)
@@ -290,7 +295,9 @@ def main() -> None:
     with suppress(OSError):  # When memory runs out, the kernel kills this process before the broker.
         Path("/proc/self/oom_score_adj").write_text("1000")
     connection = _Connection(socket.socket(fileno=sys.stdin.fileno()))
-    with suppress(_GivenUp, EOFError, ConnectionError):
+    # The parent may be killed amid the task.
+    with closing(connection), suppress(_GivenUp, EOFError, ConnectionError, pickle.UnpicklingError):
+        connection.send(_Begun())
         task = connection.receive()
         if task is not _GIVE_UP:
             connection.send(_outcome(task, _Parent(connection)))

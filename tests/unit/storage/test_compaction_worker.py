@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ from tidelog.storage.compaction.one_pass import Cleaned
 from tidelog.storage.compaction.swap import Outdated
 from tidelog.storage.compaction.worker import WorkerEnded
 from tidelog.storage.errors import Mismatch, ReadFailed
+from tidelog.storage.key_sample import KeySample
 from tidelog.storage.layout import INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -341,7 +343,7 @@ def test_P13_the_process_may_end_in_the_middle_of_what_it_tells(
     ours, theirs = socket.socketpair()
     with theirs:
         process = Popen(
-            ["sh", "-c", f"head -c 1 >/dev/null; printf '{told}'"],
+            ["printf", told],
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
         )
@@ -384,6 +386,33 @@ def test_a_pass_whose_process_hangs_can_be_given_up(tmp_path: Path, monkeypatch:
     steps.close()
     assert children() == others
     made_pass(log, False, NEVER)
+
+
+def test_a_pass_whose_process_hangs_before_it_reads_a_large_task_can_be_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection takes a few hundred kilobytes, about as much as the samples of twenty segments."""
+    monkeypatch.setattr(worker, "_END_S", 0.1)
+    monkeypatch.setattr(worker, "_LOOK_MS", 10)
+    log, others = keys_and_tombstones(tmp_path / "topic-0"), children()
+    for each in log.segments[:-1]:
+        each.sample = KeySample()
+        each.sample.hashes, each.sample.sizes = array("Q", bytes(800_000)), array("I", bytes(400_000))
+    at_start(monkeypatch, tmp_path / "first", "import signal; signal.pause()")
+    due = plan.due(log, NOW + 10, by_yield=False)
+    assert due is not None
+    steps = steps_of(log, due, worker_bytes=ALWAYS)
+    assert next(steps) == 0
+    steps.close()
+    assert children() == others
+
+
+def test_a_process_warns_of_nothing_that_it_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONDEVMODE", "1")
+    assert made_pass(keys_and_tombstones(tmp_path / "topic-0"), False, ALWAYS).records_dropped
+    assert capfd.readouterr().err == ""
 
 
 def test_a_pass_that_is_given_up_while_its_process_works_leaves_no_file(
