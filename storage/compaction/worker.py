@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import verification
@@ -29,7 +29,7 @@ from tidelog.storage.compaction import copying
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.one_pass import Changes, Clean, Cleaned, Pass, View
 from tidelog.storage.compaction.plan import Plan
-from tidelog.storage.errors import Mismatch, StorageError
+from tidelog.storage.errors import Mismatch, OnError, StorageError
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment, State
@@ -127,12 +127,14 @@ class _Connection:
         self._incoming = end.makefile("rb")
 
     def send(self, message: Any) -> None:
-        """Send a message. Raise ConnectionError if the other side has ended."""
-        self._socket.sendall(pickle.dumps(message))
+        """Send a message. Raise ConnectionError if the other side has ended, or hangs amid the message."""
+        with OnError(TimeoutError, _hangs):
+            self._socket.sendall(pickle.dumps(message))
 
     def receive(self) -> Any:
-        """Wait for a message. Raise EOFError or ConnectionError if the other side has ended."""
-        return pickle.load(self._incoming)
+        """Wait for a message. Raise EOFError or ConnectionError if the other side has ended, or hangs amid it."""
+        with OnError(TimeoutError, _hangs):
+            return pickle.load(self._incoming)
 
     def can_receive(self, wait_ms: int) -> bool:
         """Wait for a message, or for the end of the other side; return False if neither comes within `wait_ms`."""
@@ -143,6 +145,10 @@ class _Connection:
     def close(self) -> None:
         self._incoming.close()
         self._socket.close()
+
+
+def _hangs(error: TimeoutError) -> NoReturn:
+    raise ConnectionError from error
 
 
 # The parent.
@@ -158,6 +164,7 @@ class Worker:
     def __init__(self, process: "subprocess.Popen[bytes]", end: socket.socket) -> None:
         """Take a process, and the parent's end of the connection."""
         self.process = process
+        end.settimeout(_END_S)  # Once a message has begun, it takes milliseconds.
         self.connection = _Connection(end)
 
     def close(self) -> None:

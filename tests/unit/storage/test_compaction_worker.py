@@ -407,6 +407,20 @@ def test_a_pass_whose_process_hangs_before_it_reads_a_large_task_can_be_given_up
     assert children() == others
 
 
+def test_a_process_that_hangs_amid_a_message_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_END_S", 0.1)
+    log, others = keys_and_tombstones(tmp_path / "topic-0"), children()
+    before = rows_of(log)
+    code = "import os, signal; os.write(0, b'\\x80'); signal.pause()"
+    at_start(monkeypatch, tmp_path / "first", code)
+    with pytest.raises(WorkerEnded, match="status -9"):
+        made_pass(log, False, ALWAYS)
+    assert children() == others
+    assert rows_of(log) == before
+
+
 def test_a_process_warns_of_nothing_that_it_left_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
