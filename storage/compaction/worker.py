@@ -23,6 +23,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+import tidelog
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import verification
 from tidelog.storage.compaction import copying
@@ -38,6 +39,8 @@ from tidelog.storage.summary import Summary
 
 # After so many bytes read and written, the process waits for its parent.
 _TURN_BYTES: Final = 4 << 20
+# How long a process may take to begin: a tenth of a second alone, and seconds on a busy machine.
+_BEGIN_MS: Final = 30_000
 # The parent waits so long for a message before it looks whether the pass is still wanted.
 _LOOK_MS: Final = 1000
 # How long a process may take to remove its copy when its pass is given up; the disk may be slow. A process that takes
@@ -51,8 +54,8 @@ _KEEPS_MEMORY: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_TH
 _log = logging.getLogger(__name__)
 
 
-# The parent answers `_Begun` with a `_Task`, and `_Turn`, `_Replace` and `_NoteClean` with True or False. _GIVE_UP,
-# which may come at any time, stands for all further answers.
+# After `_Begun` the parent sends a `_Task`. It answers `_Turn`, `_Replace` and `_NoteClean` with True or False.
+# _GIVE_UP, which may come at any time, stands for all further answers.
 
 _GIVE_UP: Final = None
 
@@ -84,6 +87,8 @@ class _Task(NamedTuple):
 
 class _Begun(NamedTuple):
     """The process reads from now on. A task may be too large for the connection to take it before that."""
+
+    version: str
 
 
 class _Turn(NamedTuple):
@@ -167,6 +172,13 @@ class Worker:
         end.settimeout(_END_S)  # Once a message has begun, it takes milliseconds.
         self.connection = _Connection(end)
 
+    def has_begun(self) -> bool:
+        """Wait until the process has begun; return False if it cannot, or is of another version."""
+        with suppress(EOFError, ConnectionError, pickle.UnpicklingError):
+            is_there = self.connection.can_receive(_BEGIN_MS)
+            return is_there and self.connection.receive() == _Begun(tidelog.__version__)
+        return False
+
     def close(self) -> None:
         """Give the pass up, and wait until the process has removed an unfinished copy and has ended."""
         with suppress(OSError):  # It has ended already, or this was called before.
@@ -180,7 +192,7 @@ class Worker:
 
 
 def started(folder: Path) -> Worker | None:
-    """Start a process for a pass over the log in `folder`; return None if the system refuses it.
+    """Start a process for a pass over the log in `folder`; return None if there cannot be one.
 
     The folder is the working directory of the process, which knows no other name of it: when a topic is deleted, the
     folder is renamed, and a new topic may have a folder of the old name before the process ends. `ps` shows the name.
@@ -190,15 +202,19 @@ def started(folder: Path) -> Worker | None:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                return Worker(_start(folder, theirs), ours)
+                worker = Worker(_start(folder, theirs), ours)
             except BaseException:
                 ours.close()
                 raise
     except OSError as error:
-        _log.warning(
-            "compaction runs in a thread: no process can be started log=%s error=%r", folder.name, str(error)
-        )
-        return None
+        why = str(error)
+    else:
+        if worker.has_begun():
+            return worker
+        worker.close()
+        why = f"it did not begin, status {worker.process.returncode}; after an upgrade, restart the broker"
+    _log.warning("compaction runs in a thread: no process can be started log=%s error=%r", folder.name, why)
+    return None
 
 
 def _start(folder: Path, connection: socket.socket) -> "subprocess.Popen[bytes]":
@@ -226,12 +242,11 @@ def clean(
     known = {each.base_offset: each for each in view.sealed}
     with closing(worker):
         try:
+            connection.send(_task(view, plan, buffer_bytes, load_factor))
             while True:
                 while not connection.can_receive(_LOOK_MS):
                     yield 0
                 match connection.receive():
-                    case _Begun():
-                        connection.send(_task(view, plan, buffer_bytes, load_factor))
                     case _Turn(size_bytes):
                         yield size_bytes
                         connection.send(True)
@@ -304,7 +319,7 @@ def main() -> None:
     connection = _Connection(socket.socket(fileno=sys.stdin.fileno()))
     # The parent may be killed amid the task.
     with closing(connection), suppress(_GivenUp, EOFError, ConnectionError, pickle.UnpicklingError):
-        connection.send(_Begun())
+        connection.send(_Begun(tidelog.__version__))
         task = connection.receive()
         if task is not _GIVE_UP:
             connection.send(_outcome(task, _Parent(connection)))
