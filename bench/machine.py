@@ -23,12 +23,12 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes that a process has started and that run."""
-    found: list[int] = []
+def children(pid: int) -> set[int]:
+    """Return the processes that a process has started and that have not been waited for."""
+    found: set[int] = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # The thread has just ended.
-            found += map(int, (task / "children").read_text().split())
+            found.update(map(int, (task / "children").read_text().split()))
     return found
 
 

@@ -82,7 +82,7 @@ class _Task(NamedTuple):
     load_factor: float
 
 
-# The process sends these, the first one at its start, and one of the last three at its end.
+# The process sends these, the first one at its start, and the last one at its end.
 
 
 class _Begun(NamedTuple):
@@ -105,23 +105,16 @@ class _NoteClean(NamedTuple):
     found: Clean
 
 
-_Samples = dict[int, KeySample | None]
-
-
 class _Mismatched(NamedTuple):
-    samples: _Samples
+    """A `Mismatch`; that one has a segment, which only the process has."""
+
     segment: int
     message: str
 
 
-class _Failed(NamedTuple):
-    samples: _Samples
-    error: Exception
-
-
-class _Done(NamedTuple):
-    samples: _Samples
-    cleaned: Cleaned
+class _Ended(NamedTuple):
+    samples: dict[int, KeySample | None]  # A pass that fails has made them, too.
+    result: Cleaned | _Mismatched | Exception
 
 
 class _Connection:
@@ -261,16 +254,15 @@ def clean(
                     case _NoteClean(segment, found):
                         changes.note_clean(known[segment], found)
                         connection.send(True)
-                    case _Mismatched(samples, segment, message):
-                        _keep(samples, known)
-                        verification.verify_again(known[segment], 0)
-                        raise Mismatch(message, known[segment])
-                    case _Failed(samples, error):
-                        _keep(samples, known)
-                        raise error
-                    case _Done(samples, cleaned):
-                        _keep(samples, known)
-                        return cleaned
+                    case _Ended(samples, result):
+                        for base, sample in samples.items():
+                            known[base].sample = sample
+                        if isinstance(result, _Mismatched):
+                            verification.verify_again(known[result.segment], 0)
+                            raise Mismatch(result.message, known[result.segment])
+                        if isinstance(result, Exception):
+                            raise result
+                        return result
         except (EOFError, ConnectionError, pickle.UnpicklingError):
             worker.close()
             status = worker.process.returncode
@@ -278,11 +270,6 @@ def clean(
                 f"{view.folder}: the process of a compaction pass ended early, with status {status}"
                 + (": killed, perhaps because memory ran out" if status == -signal.SIGKILL else "")
             ) from None
-
-
-def _keep(samples: _Samples, known: dict[int, Segment]) -> None:
-    for base, sample in samples.items():
-        known[base].sample = sample
 
 
 def _task(view: View, plan: Plan, buffer_bytes: int, load_factor: float) -> _Task:
@@ -322,7 +309,7 @@ def main() -> None:
         connection.send(_Begun(tidelog.__version__))
         task = connection.receive()
         if task is not _GIVE_UP:
-            connection.send(_outcome(task, _Parent(connection)))
+            connection.send(_work(task, _Parent(connection)))
 
 
 def _end_with_parent(parent: int) -> None:
@@ -369,7 +356,7 @@ class _Parent:
         found.note(segment)
 
 
-def _outcome(task: _Task, parent: _Parent) -> _Done | _Mismatched | _Failed:
+def _work(task: _Task, parent: _Parent) -> _Ended:
     """Make the pass; return how it ended. Raise _GivenUp if it was given up."""
     view = _view(task)
     by_base = {each.base_offset: each for each in view.sealed}
@@ -377,6 +364,7 @@ def _outcome(task: _Task, parent: _Parent) -> _Done | _Mismatched | _Failed:
     must = frozenset(by_base[base] for base in task.must)
     plan = Plan(candidates, must, task.by_yield, task.end, 0.0, task.now_ms)
     one = Pass(view, plan, KeyMap(task.buffer_bytes, task.load_factor, task.end), parent)
+    result: Cleaned | _Mismatched | Exception = one.done
     size_bytes = 0
     try:
         with closing(one.run()) as steps:
@@ -386,16 +374,12 @@ def _outcome(task: _Task, parent: _Parent) -> _Done | _Mismatched | _Failed:
                     parent.ask(_Turn(size_bytes))
                     size_bytes = 0
     except Mismatch as mismatch:
-        return _Mismatched(_samples(view), mismatch.segment.base_offset, str(mismatch))
+        result = _Mismatched(mismatch.segment.base_offset, str(mismatch))
     except (OSError, StorageError) as error:
-        return _Failed(_samples(view), error)
+        result = error
     except Exception:
-        return _Failed(_samples(view), RuntimeError(traceback.format_exc()))
-    return _Done(_samples(view), one.done)
-
-
-def _samples(view: View) -> _Samples:
-    return {each.base_offset: each.sample for each in view.sealed}
+        result = RuntimeError(traceback.format_exc())
+    return _Ended({each.base_offset: each.sample for each in view.sealed}, result)
 
 
 def _view(task: _Task) -> View:

@@ -11,9 +11,10 @@ from urllib.request import urlopen
 import pytest
 
 from bench.kafka import free_port
+from bench.machine import children
 from tests.support.broker import Broker, wait_until
 from tests.support.examples import EXAMPLES
-from tests.support.processes import children, command_line, is_running
+from tests.support.processes import command_line, is_running
 from tests.support.raw_client import RawClient
 from tidelog.protocol.records.build import Record, build_batch, read_records
 

@@ -1,16 +1,6 @@
 """Other processes, as /proc shows them."""
 
-from contextlib import suppress
 from pathlib import Path
-
-
-def children(pid: int) -> set[int]:
-    """Return the processes that a process has started and that have not been waited for."""
-    found: set[int] = set()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # The thread has just ended.
-            found.update(map(int, (task / "children").read_text().split()))
-    return found
 
 
 def is_running(pid: int) -> bool:

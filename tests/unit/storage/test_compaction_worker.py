@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import processes
+from bench import machine
 from tests.support.broker import wait_until
 from tests.support.compaction import (
     COMPACTED,
@@ -250,7 +250,7 @@ def long_log(folder: Path) -> Log:
 
 
 def children() -> set[int]:
-    return processes.children(os.getpid())
+    return machine.children(os.getpid())
 
 
 def marked(log: Log) -> list[str]:
