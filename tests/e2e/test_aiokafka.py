@@ -1,6 +1,9 @@
 """aiokafka against a running broker: produce, consume by assignment, search by time, sizes, a restart."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -9,6 +12,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from tests.support.broker import Broker, Running
+from tests.support.command import ok, tidelog
+from tests.support.raw_client import RawClient
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import (
     CODECS,
@@ -111,3 +116,39 @@ async def test_restart_in_between(new_broker: Callable[..., Broker], topic: str)
         await asyncio.to_thread(broker.restart)
         assert await send(to, topic, sent[100:]) == list(range(100, 200))
         assert await read(source, topic, 200) == list(enumerate(sent))
+
+
+MAGIC_AT = 16  # in a batch
+
+READS_TWO = """
+import asyncio, sys
+from aiokafka import AIOKafkaConsumer
+
+async def main():
+    async with AIOKafkaConsumer(sys.argv[1], bootstrap_servers=sys.argv[2], auto_offset_reset="earliest") as source:
+        print([(await source.getone()).value for _ in range(2)])
+
+asyncio.run(main())
+"""
+
+
+async def test_without_its_extensions_it_reads_a_response_with_several_formats(
+    shared_broker: Running, topic: str
+) -> None:
+    with RawClient(shared_broker) as client:
+        client.create(topic, 1, {"message.format.version": "0.10.2"})
+    async with producer(shared_broker) as to:
+        await to.send_and_wait(topic, b"old")
+        ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "message.format.version=2"))
+        await to.send_and_wait(topic, b"new")
+    with RawClient(shared_broker) as client:
+        assert [data[MAGIC_AT] for _, data in client.batches(topic)] == [1, 2]
+    done = subprocess.run(
+        [sys.executable, "-c", READS_TWO, topic, shared_broker.address],
+        env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=True,
+    )
+    assert done.stdout == "[b'old', b'new']\n"
