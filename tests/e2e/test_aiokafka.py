@@ -132,15 +132,13 @@ asyncio.run(main())
 """
 
 
-async def test_without_its_extensions_it_reads_a_response_with_several_formats(
+def test_without_its_extensions_it_reads_a_response_with_several_formats(
     shared_broker: Running, topic: str
 ) -> None:
-    with RawClient(shared_broker) as client:
-        client.create(topic, 1, {"message.format.version": "0.10.2"})
-    async with producer(shared_broker) as to:
-        await to.send_and_wait(topic, b"old")
-        ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "message.format.version=2"))
-        await to.send_and_wait(topic, b"new")
+    ok(tidelog(shared_broker, "topics", "create", topic, "--config", "message.format.version=0.10.2"))
+    ok(tidelog(shared_broker, "produce", topic, text="old\n"))
+    ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "message.format.version=2"))
+    ok(tidelog(shared_broker, "produce", topic, text="new\n"))
     with RawClient(shared_broker) as client:
         assert [data[MAGIC_AT] for _, data in client.batches(topic)] == [1, 2]
     done = subprocess.run(
