@@ -5,10 +5,13 @@ Behaviour: responds at once if `min_bytes` are available, if a partition has an 
 for. Otherwise it waits until the partitions have grown by the missing bytes, or for `max_wait_ms`. If the broker stops,
 the remaining partitions get NOT_LEADER_OR_FOLLOWER, and clients retry.
 
-Batches are sent as they are in the log. A fetch from the middle of a batch gets the whole batch. The first batch of a
-response is always complete, whatever its size. Beyond 64 KiB, the broker reads records while the client receives the
-response. A reader thread reads records that are not in memory or take long to find, so a consumer of old records does
-not delay producers. If a request names a partition several times, the last entry counts, as in Kafka.
+Batches are sent as they are in the log, so a response may have batches of several message formats. That happens after a
+change of `message.format.version`, and in compacted topics of an older format, where a segment may end with an empty
+batch of format v2. The compiled modules of aiokafka (0.14) cannot read such a response; with `AIOKAFKA_NO_EXTENSIONS=1`
+in its environment, aiokafka does not use them. A fetch from the middle of a batch gets the whole batch. The first batch
+of a response is always complete, whatever its size. Beyond 64 KiB, the broker reads records while the client receives
+the response. A reader thread reads records that are not in memory or take long to find, so a consumer of old records
+does not delay producers. If a request names a partition several times, the last entry counts, as in Kafka.
 
 In a session (KIP-227, version 7 and later, `broker/fetch_sessions.py`), the response has only partitions with changes.
 
