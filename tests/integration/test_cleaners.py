@@ -313,9 +313,9 @@ def test_S102_all_cleaners_together_keep_to_the_rate(begin: Begin) -> None:
     setup.cleaners.start()
     seen(lambda: len(taken) == 2 and len(setup.cleaners._busy) == 2)
     seen(lambda: setup.cleaners._excess_bytes == 2 * MIB)
-    setup.clock.advance(milliseconds=1999)
+    setup.clock.advance(milliseconds=1998)  # A step begins once less than 1 ms is left to wait.
     assert len(taken) == 2
-    setup.clock.advance(milliseconds=1)
+    setup.clock.advance(milliseconds=2)
     seen(lambda: len(taken) > 2)  # one of them, or both
 
     def is_beyond_the_rate() -> bool:
