@@ -24,6 +24,7 @@ from tests.support.workload import (
     Sample,
     samples,
 )
+from tidelog.protocol.records.batch import MAGIC_POSITION
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -118,8 +119,6 @@ async def test_restart_in_between(new_broker: Callable[..., Broker], topic: str)
         assert await read(source, topic, 200) == list(enumerate(sent))
 
 
-MAGIC_AT = 16  # in a batch
-
 READS_TWO = """
 import asyncio, sys
 from aiokafka import AIOKafkaConsumer
@@ -140,7 +139,7 @@ def test_without_its_extensions_it_reads_a_response_with_several_formats(
     ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "message.format.version=2"))
     ok(tidelog(shared_broker, "produce", topic, text="new\n"))
     with RawClient(shared_broker) as client:
-        assert [data[MAGIC_AT] for _, data in client.batches(topic)] == [1, 2]
+        assert [data[MAGIC_POSITION] for _, data in client.batches(topic)] == [1, 2]
     done = subprocess.run(
         [sys.executable, "-c", READS_TWO, topic, shared_broker.address],
         env={**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"},
