@@ -38,8 +38,9 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(code: str, *arguments: str, ini: str = "") -> pytest.RunResult:
         pytester.makeini(f"[pytest]\n{ini}")
         pytester.makepyfile(HEAD + code)
-        # In this process, where all is loaded; the one alarm there is is that of the test outside.
-        return pytester.runpytest_inprocess(*QUIET, "-p", "no:timeout", *arguments)
+        # In this process, where all is loaded, and without a timeout of its own. What a C library of this process
+        # writes to its standard error is not captured: it may come from a client that another test has left.
+        return pytester.runpytest_inprocess(*QUIET, "-p", "no:timeout", "--capture=sys", *arguments)
 
     return run
 
