@@ -9,7 +9,7 @@ Used by one thread only: maintenance, after the thread that starts the broker ha
 
 import errno
 import logging
-import secrets
+import random
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -274,7 +274,7 @@ class Catalog:
         The first id of a catalogue is random. A log from elsewhere remembers the producers that wrote it; a new
         producer with one of their ids would have its records taken for duplicates of theirs.
         """
-        first = secrets.randbelow(FIRST_PRODUCER_ID_MAX)
+        first = random.SystemRandom().randrange(FIRST_PRODUCER_ID_MAX)
         with self._as_storage_error(), self._db:
             (end,) = self._db.execute(
                 "INSERT INTO counter VALUES ('producer_id', ?2 + ?1)"

@@ -13,7 +13,7 @@ As in Kafka, any client that knows a session's id may use it. A session outlives
 closed, when its last partition is forgotten, or when another session takes its place.
 """
 
-import secrets
+import random
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -300,7 +300,7 @@ class FetchSessions:
 
     def _new_id(self) -> int:
         while True:
-            drawn = 1 + secrets.randbelow((1 << 31) - 2)
+            drawn = random.SystemRandom().randrange(1, (1 << 31) - 1)
             if drawn not in self._sessions:
                 return drawn
 

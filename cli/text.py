@@ -48,10 +48,11 @@ def examples(*lines: str) -> str:
 def called() -> str:
     """Return the command as the user can type it: its name if the shell finds it, else its path."""
     import shlex
-    import shutil
 
     path = sys.argv[0]
-    found = shutil.which("tidelog")
+    # As shutil.which does; its module loads four compressors, which would stay in the memory of `serve`.
+    paths = (os.path.join(folder, "tidelog") for folder in os.get_exec_path())
+    found = next((path for path in paths if os.access(path, os.X_OK)), None)
     return "tidelog" if found == path or not path.endswith("tidelog") else shlex.quote(path)
 
 

@@ -7,7 +7,6 @@ Owns this format, and copies that are verified: a checksum is computed from the 
 what the disk has of the copy. No broker starts on DIR or on DIR/files (`layout`).
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,6 +66,8 @@ def copy(source: Path, target: Path, count: int, pace: Progress) -> Copied:
 
     StorageError if the source is shorter, or the disk returns other bytes. OSError.
     """
+    import hashlib  # loads a large part of OpenSSL, which a start need not do
+
     reading, writing = files.File(source, read_only=True), files.File(target, create=True)
     digest, synced = hashlib.sha256(), 0
     while writing.size < count:
@@ -90,6 +91,8 @@ def copy(source: Path, target: Path, count: int, pace: Progress) -> Copied:
 
 
 def _sha256(file: files.File) -> str:
+    import hashlib  # as in `copy`
+
     digest = hashlib.sha256()
     for position in range(0, file.size, _PIECE_BYTES):
         digest.update(file.pread(_PIECE_BYTES, position))

@@ -4,7 +4,7 @@ Each of them documents which threads may use it.
 """
 
 import itertools
-import secrets
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Shared:
         self.open_segments = OpenSegments(SEALED_DESCRIPTORS)
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
-        self.sampling_secret = secrets.token_bytes(16)  # the hash key of `KeySample`
+        self.sampling_secret = os.urandom(16)  # the hash key of `KeySample`
         self.times = TimesCache()
         self.tally = Tally()
         # Called by the thread that appends, with a log whose active segment has got its first batch.

@@ -8,7 +8,6 @@ created or deleted, only these are matched with the known expressions. `topic_pa
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import Final
 
 from tidelog.broker.groups.memory import GroupMemory
@@ -145,6 +144,8 @@ def _hash_of(name: str, found: Found | None) -> int:
     """
     if found is None:
         return 0
+    from hashlib import blake2b  # loads a large part of OpenSSL, which most brokers never need
+
     digest = blake2b(b"%s %s %d" % (name.encode(), found[0].hex().encode(), found[1]), digest_size=8)
     return int.from_bytes(digest.digest())
 

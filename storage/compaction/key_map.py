@@ -6,7 +6,7 @@ construct keys that collide, and keys that collide by chance do not in the next 
 """
 
 import mmap
-import secrets
+import os
 from typing import Final
 
 from tidelog.protocol.records import kept, keys
@@ -35,7 +35,7 @@ class KeyMap:
     def _begin(self, end: int) -> None:
         self._table = mmap.mmap(-1, self._size_bytes)
         self._room = self._most
-        self._secret = secrets.token_bytes(keys.SECRET_BYTES)
+        self._secret = os.urandom(keys.SECRET_BYTES)
         self.end = end
 
     def restart(self, end: int) -> None:

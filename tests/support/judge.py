@@ -146,9 +146,9 @@ class Side:
         same = SimpleNamespace(uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         for name in ("broker.catalog", "storage.layout"):
             patch.setattr(code[name], "uuid", same)
-        drawn = SimpleNamespace(randbelow=ids.randrange)
+        drawn = SimpleNamespace(SystemRandom=lambda: ids)
         for name in ("broker.catalog", "broker.fetch_sessions"):
-            patch.setattr(code[name], "secrets", drawn)
+            patch.setattr(code[name], "random", drawn)
         # No turn is over by the time that it took: how long that is depends on the machine, and on the side.
         patch.setattr(code["broker.running"], "LOOP_S", inf)
         patch.setattr(code["broker.turns"].Turns, "share_ends_s", lambda _self: inf)

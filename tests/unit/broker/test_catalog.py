@@ -80,7 +80,7 @@ def test_I1_a_producer_never_gets_the_id_of_one_that_a_log_from_elsewhere_rememb
 def test_producer_ids_begin_with_the_one_that_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.broker.catalog.secrets.randbelow", lambda _: 0)
+    monkeypatch.setattr("random.SystemRandom.randrange", lambda *_: 0)
     with closing(Catalog(tmp_path / "catalog")) as catalog:
         assert catalog.reserve_producer_ids() == range(PRODUCER_ID_BLOCK)
 

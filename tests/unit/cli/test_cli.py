@@ -431,7 +431,7 @@ def loaded(code: str) -> set[str]:
     "code",
     [
         "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.entry import run; run()",
-        "import tidelog.cli.main, tidelog.cli.serve",
+        "import tidelog.cli.main, tidelog.cli.serve; tidelog.cli.text.called()",
     ],
 )
 def test_serve_and_version_load_no_client(code: str) -> None:
@@ -439,8 +439,8 @@ def test_serve_and_version_load_no_client(code: str) -> None:
     assert not {"construct", "tidelog.client", "rich"} & modules
     # What the package `crc32c` imports beside its compiled module: a seventh of a start.
     assert not {"crc32c", "importlib.metadata", "email", "argparse"} & modules
-    # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock.
-    assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
+    # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock, to make a backup.
+    assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times", "hashlib"} & modules
 
 
 WITHOUT_CYTHON = """

@@ -1,6 +1,6 @@
 """The rules of a pass: which keys are looked at, what goes, with how much memory, and when a log is due."""
 
-import secrets
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.compaction import COMPACTED, clean, finished, keyed, rows_of, steps_of
 from tests.support.logs import NOW, open_log
-from tidelog.storage.compaction import key_map, plan, reading
+from tidelog.storage.compaction import plan, reading
 from tidelog.storage.compaction.key_map import ENTRY_BYTES, KeyMap
 from tidelog.storage.log import Log
 
@@ -75,9 +75,9 @@ def test_S93_each_pass_hashes_by_a_secret_of_its_own(tmp_path: Path, monkeypatch
         drawn.append(real(size))
         return drawn[-1]
 
-    real = secrets.token_bytes
+    real = os.urandom
     log = open_log(tmp_path, **MERGING)
-    monkeypatch.setattr(key_map.secrets, "token_bytes", draw)
+    monkeypatch.setattr("os.urandom", draw)
     for n in range(3):
         put(log, (b"a", b"%d" % n))
         clean(log, NOW)
