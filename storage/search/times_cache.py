@@ -3,6 +3,7 @@
 Owns the packed form of the times, and the memory that they take. Knows nothing of files and segments.
 """
 
+import mmap
 import threading
 from collections import deque
 from struct import Struct
@@ -105,7 +106,8 @@ class TimesCache:
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}
         self._keys: deque[int] = deque()
-        self._seen = bytearray(1 << self.SEEN_BITS)
+        # Takes memory as it is used, page by page.
+        self._seen = mmap.mmap(-1, 1 << self.SEEN_BITS, mmap.MAP_PRIVATE)
         self._bytes = 0
         self._lock = threading.Lock()
         self.get = self._packed.get
