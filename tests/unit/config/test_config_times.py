@@ -83,7 +83,7 @@ def parse(text: str) -> int:
         ("2024-03-01 Asia/Kolkata", at(2024, 2, 29, 18, 30, zone=UTC)),
         ("today Asia/Kolkata", at(2024, 2, 29, 18, 30, zone=UTC)),
         ("yesterday 23:00 Pacific/Auckland", at(2024, 3, 1, 10, zone=UTC)),  # there it is the 2nd
-        ("09:00 CET", at(2024, 3, 1, 8, zone=UTC)),
+        ("09:00 Europe/Berlin", at(2024, 3, 1, 8, zone=UTC)),
         ("1709283600", 1_709_283_600_000),
         ("1709283600.25", 1_709_283_600_250),
         ("1709283600250", 1_709_283_600_250),
