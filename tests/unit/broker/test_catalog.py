@@ -1,6 +1,7 @@
 """The catalogue: durable across restarts, refusing what it did not write."""
 
 import os
+import re
 import socket
 import sqlite3
 from contextlib import closing, suppress
@@ -308,8 +309,9 @@ def test_V10_a_catalogue_is_checked_beside_its_writer(tmp_path: Path) -> None:
     ("position", "damage", "what"),
     [
         (0, b"\0", "not a catalogue that can be read"),
-        (101, b"\x7f", "Page 1: free space corruption"),
-        (4096, b"\xff" * 8, "not a catalogue that can be read"),
+        # SQLite 3.40, and then 3.53
+        (101, b"\x7f", "[Pp]age 1: free space corruption"),
+        (4096, b"\xff" * 8, "not a catalogue that can be read|page 2: btreeInitPage"),
     ],
 )
 def test_V10_a_catalogue_that_is_damaged_is_told(
@@ -321,7 +323,7 @@ def test_V10_a_catalogue_that_is_damaged_is_told(
     sound = path.read_bytes()
     path.write_bytes(sound[:position] + damage + sound[position + len(damage) :])
     (found,) = faults(path)
-    assert what in found
+    assert re.search(what, found)
     path.write_bytes(sound[: len(sound) // 2])
     assert faults(path)
     path.write_bytes(b"nothing of the kind" * 100)
