@@ -12,6 +12,7 @@ from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.pipeline import topics
 from tests.pipeline.test_from_broker import TIMES, chosen, delete_before, read, remake, rows_of
 from tests.pipeline.test_stream import grow, stream
+from tests.support.broker import wait_until
 from tests.support.java import jars, needs_java
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
@@ -50,6 +51,11 @@ def wait_until_served(client: RawClient, topic: str, partitions: int = 1) -> Non
     for partition in range(partitions):
         while client.list_offsets(topic, -1, partition).error_code:
             pass
+
+
+def has_another_id(client: RawClient, was: Any) -> bool:
+    (now,) = client.metadata(was.name, create=False).topics
+    return not now.error_code and now.topic_id != was.topic_id
 
 
 def produce(client: RawClient, topic: str, records: bytes, partition: int = 0) -> None:
@@ -100,7 +106,10 @@ def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
     with pytest.raises(PipelineError, match=rf"{topic}-0@0: retention has deleted offsets 0 to 6"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
     (piece,) = from_broker.plan(asked, NOW)
+    (was,) = client.metadata(topic, create=False).topics
     remake(client, topic)
+    # Until then it may still serve the topic that is deleted.
+    wait_until(lambda: has_another_id(client, was))
     wait_until_served(client, topic)
     with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and created again"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
