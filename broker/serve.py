@@ -50,7 +50,7 @@ async def serve(
         # Objects made during the start stay, so the collector need not look at them.
         gc.collect()
         gc.freeze()
-        freed_memory.give_back()  # what the imports and the start have freed
+        freed_memory.give_back()  # The imports and the start have freed some.
         server = Server(broker, test_control=test_control)
         if stop_at_eof:
             threading.Thread(target=_watch_input, args=(broker.loop, server.stop), daemon=True).start()

@@ -50,9 +50,9 @@ def called() -> str:
     import shlex
 
     path = sys.argv[0]
-    # As shutil.which does; its module loads four compressors, which would stay in the memory of `serve`.
+    # The module of shutil.which loads four compressors, which would stay in the memory of `serve`.
     paths = (os.path.join(folder, "tidelog") for folder in os.get_exec_path())
-    found = next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+    found = next((each for each in paths if os.path.isfile(each) and os.access(each, os.X_OK)), None)
     return "tidelog" if found == path or not path.endswith("tidelog") else shlex.quote(path)
 
 

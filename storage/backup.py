@@ -91,7 +91,7 @@ def copy(source: Path, target: Path, count: int, pace: Progress) -> Copied:
 
 
 def _sha256(file: files.File) -> str:
-    import hashlib  # as in `copy`
+    import hashlib  # here for the same reason as in `copy`
 
     digest = hashlib.sha256()
     for position in range(0, file.size, _PIECE_BYTES):

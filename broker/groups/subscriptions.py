@@ -128,13 +128,15 @@ class TopicsRead:
         self._to_look_up = set()
 
     def _take(self, name: str, found: Found | None) -> None:
-        before = self._found.pop(name, None)
-        if found is not None:
+        before = self._found.get(name)
+        if before == found:
+            return
+        # A sum, so that a single topic can be added and removed.
+        self._hash = (self._hash + _hash_of(name, found) - _hash_of(name, before)) % HASH_VALUES
+        if found is None:
+            del self._found[name]
+        else:
             self._found[name] = found
-        if before != found:
-            # A sum, so that a single topic can be added and removed.
-            self._hash += _hash_of(name, found) - _hash_of(name, before)
-            self._hash %= HASH_VALUES
 
 
 def _hash_of(name: str, found: Found | None) -> int:
@@ -144,7 +146,7 @@ def _hash_of(name: str, found: Found | None) -> int:
     """
     if found is None:
         return 0
-    from hashlib import blake2b  # loads a large part of OpenSSL, which most brokers never need
+    from hashlib import blake2b  # loads a large part of OpenSSL, which a start need not do
 
     digest = blake2b(b"%s %s %d" % (name.encode(), found[0].hex().encode(), found[1]), digest_size=8)
     return int.from_bytes(digest.digest())

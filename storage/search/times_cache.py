@@ -106,7 +106,7 @@ class TimesCache:
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}
         self._keys: deque[int] = deque()
-        # Takes memory as it is used, page by page.
+        # The system gives its memory page by page, when it is written to.
         self._seen = mmap.mmap(-1, 1 << self.SEEN_BITS, mmap.MAP_PRIVATE)
         self._bytes = 0
         self._lock = threading.Lock()

@@ -241,6 +241,11 @@ def forgotten(*indexes: int) -> list[ForgottenTopic]:
 EVERY = {0: 0, 1: 0, 2: 0}
 
 
+def test_the_id_of_a_session_is_positive_and_fits_its_field() -> None:
+    world = World()
+    assert all(0 < world.open(EVERY).session_id < 1 << 31 for _ in range(50))
+
+
 def test_a_watched_partition_costs_a_poll_nothing() -> None:
     world = World(2000)
     session = world.open(dict.fromkeys(range(2000), 0)).session_id

@@ -28,7 +28,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
-from tidelog.cli.text import shown
+from tidelog.cli.text import called, shown
 from tidelog.client import fetching
 from tidelog.client.cluster import Partition
 from tidelog.client.errors import STORAGE_FAILS, BrokerError
@@ -439,8 +439,32 @@ def test_serve_and_version_load_no_client(code: str) -> None:
     assert not {"construct", "tidelog.client", "rich"} & modules
     # What the package `crc32c` imports beside its compiled module: a seventh of a start.
     assert not {"crc32c", "importlib.metadata", "email", "argparse"} & modules
-    # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock, to make a backup.
-    assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times", "hashlib"} & modules
+    # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock.
+    assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
+    # To make a backup. A Python without hashes of its own loads it for random numbers too.
+    assert "hashlib" not in modules - loaded("import random")
+
+
+@pytest.mark.parametrize("kind", ["command", "folder", "file", "broken link"])
+def test_the_command_is_named_as_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    first, second = tmp_path / "first" / "tidelog", tmp_path / "second" / "tidelog"
+    for path in (first, second):
+        path.parent.mkdir()
+    second.touch(0o755)
+    if kind == "folder":
+        first.mkdir()
+    elif kind == "broken link":
+        first.symlink_to(tmp_path / "gone")
+    else:
+        first.touch(0o755 if kind == "command" else 0o644)
+    monkeypatch.setenv("PATH", f"{first.parent}:{second.parent}")
+    found, other = (first, second) if kind == "command" else (second, first)
+    monkeypatch.setattr("sys.argv", [str(found)])
+    assert called() == "tidelog"
+    monkeypatch.setattr("sys.argv", [str(other)])
+    assert called() == str(other)
 
 
 WITHOUT_CYTHON = """
