@@ -108,7 +108,7 @@ def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
     (piece,) = from_broker.plan(asked, NOW)
     (was,) = client.metadata(topic, create=False).topics
     remake(client, topic)
-    # Until then it may still serve the topic that is deleted.
+    # Until then Kafka may still serve the deleted topic.
     wait_until(lambda: has_another_id(client, was))
     wait_until_served(client, topic)
     with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and created again"):

@@ -441,7 +441,7 @@ def test_serve_and_version_load_no_client(code: str) -> None:
     assert not {"crc32c", "importlib.metadata", "email", "argparse"} & modules
     # What is needed later, if at all: to delete a folder, to show a large float, to hold a clock.
     assert not {"shutil", "tempfile", "bz2", "lzma", "decimal", "tidelog.config.times"} & modules
-    # To make a backup. A Python without hashes of its own loads it for random numbers too.
+    # To make a backup; `secrets` loads it too, and so does `random` in a Python without hashes of its own.
     assert "hashlib" not in modules - loaded("import random")
 
 
