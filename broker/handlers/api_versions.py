@@ -1,8 +1,10 @@
 """ApiVersions.
 
-Versions: 0-4.
+Versions: 0-5.
 Behaviour: lists the supported APIs and versions. A request in an unknown version of ApiVersions gets a response of
-version 0, with UNSUPPORTED_VERSION and the whole list, so the client can choose again (KIP-511). Two features are
+version 0, with UNSUPPORTED_VERSION and the whole list, so the client can choose again (KIP-511). From version 5, a
+client may name the cluster and the node that it expects, both or neither. If either is another one, it gets
+REBOOTSTRAP_REQUIRED: its metadata describes a broker that had this address before (KIP-1242). Two features are
 finalized (KIP-584), so tools see a cluster without ZooKeeper: `metadata.version` at 25, which is Kafka's 4.0-IV3, and
 `group.version` at 1, which stands for consumer groups (KIP-848).
 Departures from Kafka: each feature has one level, so none can be changed. Kafka's other features (transactions, share
@@ -27,18 +29,27 @@ from tidelog.protocol.registry import APIS
 # A valid name or version of a client's software (KIP-511).
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+# What a client names that expects no particular broker. Before version 5 each client does.
+_NO_NODE = -1
+_ANYBODY = (None, _NO_NODE)
+
 # The level of each feature. Clients rely on them (producers on `transaction.version`), so only built features are here.
 FEATURES = {"metadata.version": 25, "group.version": 1}
 # Java clients ignore features with a negative epoch.
 FEATURES_EPOCH = 0
 
 
-def handle(_session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+def handle(session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
     """List the APIs."""
-    if version >= 3 and not all(
-        _SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version)
-    ):
+    software = request.client_software_name, request.client_software_version
+    expected = request.cluster_id, request.node_id
+    if version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    if expected != _ANYBODY:
+        if None in expected or _NO_NODE in expected:
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        if expected != (session.broker.cluster_id, session.broker.node_id):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_table(),

@@ -1,6 +1,6 @@
 """DeleteGroups.
 
-Versions: 0-2.
+Versions: 0-3 (the error message of version 3 is always null).
 Behaviour: deletes groups without members, with their committed offsets. Responds when the deletion is on disk. A group
 with members gets NON_EMPTY_GROUP.
 """

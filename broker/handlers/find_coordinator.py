@@ -11,7 +11,7 @@ until they appear:
 | client | seconds | error of a producer with a transactional id |
 | --- | --: | --- |
 | librdkafka 2.16 | 1 | Failed to find transaction coordinator: ... Cluster authorization failed: (the message); fatal |
-| Java 3.9, 4.3 | 2 | Could not find a coordinator with type TRANSACTION ...: (the message) |
+| Java 3.9, 4.4 | 2 | Could not find a coordinator with type TRANSACTION ...: (the message) |
 | kafka-python 3.0 | 2 | Could not find a coordinator with type 1 ... ClusterAuthorizationFailedError |
 | aiokafka 0.14 | 1 | ClusterAuthorizationFailedError() |
 | franz-go 1.22 | 0 | unable to initialize a producer ID due to request failures: CLUSTER_AUTHORIZATION_FAILED |

@@ -7,10 +7,13 @@ from tidelog.protocol.wire.types import BOOL, INT16, INT32, INT64, STRING, Array
 
 @message
 class ApiVersionsRequest:
-    """Ask for the table; from version 3, with the client's name and version (KIP-511)."""
+    """Ask for the table. A client names its software (from version 3, KIP-511), and whom it expects (5, KIP-1242)."""
 
     client_software_name: str = field(STRING, "3+", default="", ignorable=True)
     client_software_version: str = field(STRING, "3+", default="", ignorable=True)
+    # What the client knows of this broker; null and -1 before it has metadata.
+    cluster_id: str | None = field(STRING, "5+", default=None, nullable="5+", ignorable=True)
+    node_id: int = field(INT32, "5+", default=-1, ignorable=True)
 
 
 @message
@@ -59,5 +62,5 @@ class ApiVersionsResponse:
 
 
 API_VERSIONS = Api(
-    key=18, versions="0-4", flexible="3+", request=ApiVersionsRequest, response=ApiVersionsResponse
+    key=18, versions="0-5", flexible="3+", request=ApiVersionsRequest, response=ApiVersionsResponse
 )

@@ -18,6 +18,7 @@ class DeletableGroupResult:
 
     group_id: str = field(STRING)
     error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "3+", default=None, nullable="3+", ignorable=True)
 
 
 @message
@@ -29,5 +30,5 @@ class DeleteGroupsResponse:
 
 
 DELETE_GROUPS = Api(
-    key=42, versions="0-2", flexible="2+", request=DeleteGroupsRequest, response=DeleteGroupsResponse
+    key=42, versions="0-3", flexible="2+", request=DeleteGroupsRequest, response=DeleteGroupsResponse
 )

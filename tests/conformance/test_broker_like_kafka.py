@@ -279,13 +279,31 @@ def test_metadata_of_all_topics(sides: Sides, topic: str) -> None:
 
 def test_api_versions_of_every_version_and_of_none(sides: Sides) -> None:
     def script(client: RawClient) -> Any:
-        own_row = [client.api_versions(version)[API_VERSIONS] for version in range(5)]
+        own_row = [client.api_versions(version)[API_VERSIONS] for version in range(6)]
         client.send_frame(bytes.fromhex("0012 7fff 00000007 ffff 00"))
         correlation_id, answer = client.receive(API_VERSIONS, 0)
         rows = {row.api_key: row.max_version for row in answer.api_keys}
         name = ApiVersionsRequest(client_software_name="", client_software_version="?!")
         bad_name = client.ask(API_VERSIONS, 3, name).error_code
-        return own_row, correlation_id, answer.error_code, rows[API_VERSIONS], bad_name
+        here = client.metadata()
+        expected = []
+        for cluster_id, node_id in (
+            (here.cluster_id, here.brokers[0].node_id),
+            (here.cluster_id, 77),
+            ("other", here.brokers[0].node_id),
+            ("other", -1),
+            (None, 77),
+            (None, -1),
+        ):
+            request = ApiVersionsRequest(
+                client_software_name="raw",
+                client_software_version="1",
+                cluster_id=cluster_id,
+                node_id=node_id,
+            )
+            response = client.ask(API_VERSIONS, 5, request)
+            expected.append((response.error_code, bool(response.api_keys)))
+        return own_row, correlation_id, answer.error_code, rows[API_VERSIONS], bad_name, expected
 
     compare(sides, script)
 
@@ -295,8 +313,9 @@ def test_every_api_that_we_announce_kafka_has_too(sides: Sides) -> None:
     with RawClient(sides.ours) as client:
         ours = client.api_versions()
     assert {key: versions for key, versions in ours.items() if key not in theirs} == {}
-    # KIP-1242 and others came after the release that we compare with; our floors may be lower than its own.
+    # Our floors may be lower than Kafka's own.
     assert [key for key, (low, _) in ours.items() if low > theirs[key][0]] == []
+    assert [key for key, (_, high) in ours.items() if high > theirs[key][1]] == []
 
 
 def test_S69_batches_come_back_byte_for_byte(sides: Sides, topic: str) -> None:

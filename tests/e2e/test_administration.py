@@ -349,7 +349,7 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
     send(broker, topic, 5)
     to = ["--bootstrap-server", broker.address]
     topics = ["org.apache.kafka.tools.TopicCommand", *to, "--topic", topic]
-    configs = ["kafka.admin.ConfigCommand", *to]
+    configs = ["org.apache.kafka.tools.ConfigCommand", *to]
     calls = [
         [*topics, "--alter", "--partitions", "3"],
         [*topics, "--describe"],

@@ -1,9 +1,12 @@
 """Apache's Java producer and consumer, at their defaults (idempotent, acks=all), against a running broker."""
 
+import subprocess
+from collections.abc import Callable
+
 import pytest
 
-from tests.support.broker import Running
-from tests.support.java import needs_java, run_java
+from tests.support.broker import Broker, Running
+from tests.support.java import java_command, needs_java, run_java
 
 pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
 
@@ -40,3 +43,20 @@ def test_java_producer_and_consumer(shared_broker: Running, topic: str) -> None:
         f"{last} {total - 1} {last}",
         f"{last + 1} -",
     ]
+
+
+def test_a_producer_goes_on_with_another_broker_at_its_brokers_address(
+    new_broker: Callable[..., Broker],
+) -> None:
+    """KIP-1242: it learns that its metadata is not this broker's."""
+    broker = new_broker()
+    command = java_command("JavaClient", "replaced", broker.address, "t")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        broker.stop()
+        broker.data_dir.rename(broker.data_dir.with_name("old"))
+        broker.start()
+        assert process.communicate("go on\n", timeout=60)[0] == "0\n"
+        assert process.returncode == 0

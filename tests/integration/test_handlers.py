@@ -148,6 +148,30 @@ async def test_a_client_may_not_call_itself_anything(client: Client) -> None:
     assert (await client.ask(API_VERSIONS, 3, request)).error_code == ErrorCode.INVALID_REQUEST
 
 
+async def test_a_client_that_expects_another_broker_is_told_to_bootstrap_again(
+    served: Served, client: Client
+) -> None:
+    """KIP-1242."""
+    ours = served.broker.cluster_id
+    for cluster_id, node_id, code in (
+        (ours, 1, ErrorCode.NONE),
+        (ours, 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (ours, -1, ErrorCode.INVALID_REQUEST),
+        ("other", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        (None, -1, ErrorCode.NONE),
+    ):
+        request = ApiVersionsRequest(
+            client_software_name="test",
+            client_software_version="1",
+            cluster_id=cluster_id,
+            node_id=node_id,
+        )
+        response = await client.ask(API_VERSIONS, 5, request)
+        assert (response.error_code, bool(response.api_keys)) == (code, code == ErrorCode.NONE)
+
+
 @versions(METADATA)
 async def test_metadata(served: Served, client: Client, version: int) -> None:
     topic_id = await client.make_topic("t", 3)

@@ -28,6 +28,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * consume BOOTSTRAP TOPIC COUNT                            prints: offset timestamp key value header
  * offsets BOOTSTRAP TOPIC TIMESTAMP...                     prints: timestamp offset timestamp (or -)
  * remade BOOTSTRAP TOPIC                                   prints: the value of a record in a topic that was made again
+ * replaced BOOTSTRAP TOPIC                                 prints: the offset of a record, and of one after a line of stdin
  * transaction BOOTSTRAP TOPIC                              prints: what a transactional producer is told at its start
  * </pre>
  */
@@ -43,6 +44,7 @@ public final class JavaClient {
                     arguments[1], arguments[2], Integer.parseInt(rest.get(0)), Integer.parseInt(rest.get(1)));
             case "offsets" -> offsets(arguments[1], arguments[2], rest);
             case "remade" -> remade(arguments[1], arguments[2]);
+            case "replaced" -> replaced(arguments[1], arguments[2]);
             case "transaction" -> transaction(arguments[1], arguments[2]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -161,6 +163,16 @@ public final class JavaClient {
                 System.out.println(
                         text + " " + (found == null ? "-" : found.offset() + " " + found.timestamp()));
             }
+        }
+    }
+
+    /** Send a record, wait for a line, and send another: the broker may be another one by then. */
+    private static void replaced(String bootstrap, String topic) throws Exception {
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(properties(bootstrap), new StringSerializer(), new StringSerializer())) {
+            System.out.println(producer.send(new ProducerRecord<>(topic, "first")).get().offset());
+            System.in.read();
+            System.out.println(producer.send(new ProducerRecord<>(topic, "second")).get().offset());
         }
     }
 
