@@ -7,10 +7,10 @@ client may name the cluster and the node that it expects, both or neither. If ei
 REBOOTSTRAP_REQUIRED: its metadata describes a broker that had this address before (KIP-1242). Two features are
 finalized (KIP-584), so tools see a cluster without ZooKeeper: `metadata.version` at 25, which is Kafka's 4.0-IV3, and
 `group.version` at 1, which stands for consumer groups (KIP-848).
-Departures from Kafka: each feature has one level, so none can be changed. Kafka's other features (transactions, share
-groups, streams groups, eligible leader replicas, a quorum with changing voters) are not supported and not listed.
-Programs that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one, because the
-list has neither SASL nor transactions.
+Departures from Kafka: in response to an unknown version, Kafka lists ApiVersions alone. Each feature has one level, so
+none can be changed. Kafka's other features (transactions, share groups, streams groups, eligible leader replicas, a
+quorum with changing voters) are not supported and not listed. Programs that guess the release from the list of APIs
+(franz-go, and so Redpanda Console) guess an old one, because the list has neither SASL nor transactions.
 """
 
 import re
