@@ -29,10 +29,6 @@ from tidelog.protocol.registry import APIS
 # A valid name or version of a client's software (KIP-511).
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-# What a client names that expects no particular broker. Before version 5 each client does.
-_NO_NODE = -1
-_ANYBODY = (None, _NO_NODE)
-
 # The level of each feature. Clients rely on them (producers on `transaction.version`), so only built features are here.
 FEATURES = {"metadata.version": 25, "group.version": 1}
 # Java clients ignore features with a negative epoch.
@@ -42,14 +38,13 @@ FEATURES_EPOCH = 0
 def handle(session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
     """List the APIs."""
     software = request.client_software_name, request.client_software_version
-    expected = request.cluster_id, request.node_id
-    if version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in software):
+    expects_cluster, expects_node = request.cluster_id is not None, request.node_id != -1
+    is_valid = version < 3 or all(_SOFTWARE.fullmatch(text) for text in software)
+    if not is_valid or expects_cluster != expects_node:
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    if expected != _ANYBODY:
-        if None in expected or _NO_NODE in expected:
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-        if expected != (session.broker.cluster_id, session.broker.node_id):
-            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
+    here = session.broker.cluster_id, session.broker.node_id
+    if expects_cluster and (request.cluster_id, request.node_id) != here:
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=[])
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_table(),

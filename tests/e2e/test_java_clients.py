@@ -48,7 +48,7 @@ def test_java_producer_and_consumer(shared_broker: Running, topic: str) -> None:
 def test_a_producer_goes_on_with_another_broker_at_its_brokers_address(
     new_broker: Callable[..., Broker],
 ) -> None:
-    """KIP-1242: it learns that its metadata is not this broker's."""
+    """Its metadata and its producer id are those of the first one."""
     broker = new_broker()
     command = java_command("JavaClient", "replaced", broker.address, "t")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
