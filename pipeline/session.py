@@ -20,6 +20,8 @@ SETTINGS: Final = {
     "spark.app.name": "tidelog",
     "spark.master": "local[*]",
     "spark.sql.session.timeZone": "UTC",
+    # A Unix socket moves rows from Python to Java with less CPU than TCP does (SPARK-51688).
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
@@ -52,6 +54,8 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     settings = SETTINGS | _submitted() | dict(conf or {})
     if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Spark asks whether a value is null before it gets it. Arrow's second check costs 5 % of a read.
+        os.environ.setdefault("ARROW_ENABLE_NULL_CHECK_FOR_GET", "false")
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -96,6 +96,7 @@ def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
     assert spark.sparkContext.master == "local[2]"
     assert spark.sparkContext.appName == "tidelog"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     partitions = "spark.sql.shuffle.partitions"
     before = spark.conf.get(partitions)  # by who came last: every session of the process lays its settings on
