@@ -1,10 +1,12 @@
 """Makes a Spark session with the source and the sink, and chooses its Java, its Python and its settings."""
 
+import atexit
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from importlib import util
 from pathlib import Path
 from typing import Final
@@ -20,12 +22,12 @@ SETTINGS: Final = {
     "spark.app.name": "tidelog",
     "spark.master": "local[*]",
     "spark.sql.session.timeZone": "UTC",
-    # A Unix socket moves rows from Python to Java with less CPU than TCP does (SPARK-51688).
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
 }
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
 _NEEDS_JAVA: Final = (
     "Spark needs Java 17, 21 or 25, and found none: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to the "
     "folder of one, or pip install '/path/to/the/checkout[pipeline,java]', which includes one"
@@ -56,6 +58,8 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Spark asks whether a value is null before it gets it. Arrow's second check costs 5 % of a read.
         os.environ.setdefault("ARROW_ENABLE_NULL_CHECK_FOR_GET", "false")
+        # A Unix socket moves rows from Python to Java with less CPU than TCP does (SPARK-51688).
+        settings = {_SOCKETS: "true", _SOCKET_FOLDER: _socket_folder()} | settings
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -64,6 +68,15 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+@cache
+def _socket_folder() -> str:
+    """Make a folder for Spark's Unix sockets, and remove it at exit: Spark leaves them if it is not stopped."""
+    # Not in TMPDIR, which may be long: the path of a socket has at most 107 bytes.
+    folder = tempfile.mkdtemp(prefix="tidelog-spark-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _submitted() -> dict[str, str]:

@@ -110,6 +110,28 @@ def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
         spark.conf.set(partitions, before)
 
 
+_NOT_STOPPED = """
+from tidelog.pipeline.session import session
+spark = session({"spark.master": "local[1]"})
+print(spark.sparkContext.parallelize([1]).map(lambda each: each + 1).collect())
+print(spark.conf.get("spark.python.unix.domain.socket.dir"))
+"""
+
+
+@pytest.mark.all
+@needs_java
+@pytest.mark.slow
+def test_a_driver_that_does_not_stop_spark_leaves_no_socket() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _NOT_STOPPED], capture_output=True, text=True, check=False, timeout=170
+    )
+    assert done.returncode == 0, done.stderr
+    rows, folder = done.stdout.splitlines()
+    assert rows == "[2]"
+    assert folder.startswith("/tmp/tidelog-spark-")
+    assert not Path(folder).exists()
+
+
 _OF_THE_USER = """
 import sys
 from pyspark.sql import SparkSession
