@@ -26,8 +26,6 @@ SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
 }
-_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-_SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
 _NEEDS_JAVA: Final = (
     "Spark needs Java 17, 21 or 25, and found none: apt-get install openjdk-17-jre-headless, or set JAVA_HOME to the "
     "folder of one, or pip install '/path/to/the/checkout[pipeline,java]', which includes one"
@@ -59,7 +57,8 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
         # Spark asks whether a value is null before it gets it. Arrow's second check costs 5 % of a read.
         os.environ.setdefault("ARROW_ENABLE_NULL_CHECK_FOR_GET", "false")
         # A Unix socket moves rows from Python to Java with less CPU than TCP does (SPARK-51688).
-        settings = {_SOCKETS: "true", _SOCKET_FOLDER: _socket_folder()} | settings
+        sockets = "spark.python.unix.domain.socket"
+        settings = {f"{sockets}.enabled": "true", f"{sockets}.dir": _socket_folder()} | settings
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
