@@ -104,15 +104,6 @@ class LeaderEpochs:
         write(self.path, self.encoded())
         self.is_saved = True
 
-    def write_aside(self) -> None:
-        """Write the file under another name; once that is on disk, call `put_in_place`."""
-        files.write_aside(self.path, self.encoded())
-
-    def put_in_place(self) -> None:
-        """Rename the file that `write_aside` wrote; a sync of the folder makes that durable."""
-        files.put_in_place(self.path)
-        self.is_saved = True
-
     def save_first(self, disk: DiskSpace) -> bool:
         """Write the file if it is not saved; return whether it is.
 

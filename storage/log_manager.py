@@ -167,11 +167,13 @@ class LogManager:
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
         if clean:
             logs = [load(*each) for each in found]
-            recovery.put_on_disk(_opened(logs), self._group_sync)
+            recovery.put_on_disk(_opened(logs), self._group_sync, first_epoch=self.first_epoch)
         else:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
-                logs = list(pool.map(lambda each: load(*each), found))
-                recovery.put_on_disk(_opened(logs), self._group_sync, pool.map)
+                # After a kill the logs are in the page cache: threads would only wait for the interpreter's lock.
+                each = pool.map if was_cut_off else map
+                logs = list(each(lambda args: load(*args), found))
+                recovery.put_on_disk(_opened(logs), self._group_sync, pool.map, self.first_epoch)
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._leave_whole(is_ours, known_of)
         for log in self.logs.values():

@@ -51,6 +51,7 @@ from tidelog.storage import (
     sidecars,
     time_index,
     verification,
+    walk,
 )
 from tidelog.storage.compaction import swap
 from tidelog.storage.continuity import Opened, PendingWrites
@@ -169,9 +170,10 @@ def find(
     if known.vouches_for_files:  # before segments are opened: that mends the files
         known_end = continuity.known_end(folder, found.bases, found.snapshots)
     maker = continuity.Maker(folder, config, shared, now_ms, pending)
+    epochs = LeaderEpochs.load(folder) or LeaderEpochs(folder)
     ends = [*found.bases[1:], known.recovery_point]
     opened = [
-        _open_segment(maker, known, base, end, n == last)
+        _open_segment(maker, known, epochs, base, end, n == last)
         for n, (base, end) in enumerate(zip(found.bases, ends, strict=False))
     ]
     continuity.drop_half_made(opened, pending)
@@ -219,7 +221,7 @@ def find(
     )
     nameless = list(takewhile(last_entries.begins_with_messages, segments))
     since = max((segment.next_offset for segment in nameless), default=0)
-    _load_epochs(log, known, max(since, log.log_start_offset))
+    _settle_epochs(log, epochs, known, max(since, log.log_start_offset))
     log.load_producers(found.snapshots, since, pending.write)
     _hold_writes(log, pending)
     return log
@@ -253,14 +255,22 @@ def _flush_failed(log: Log, error: OSError) -> None:
     _log.error("flush failed log=%s error=%r", log, str(log.health.flush_failed(error)))
 
 
-def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:
+def put_on_disk(
+    logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map, first_epoch: int = 0
+) -> None:
     """Sync what must be on disk before an append: where logs end after a crash, and their new leader epochs.
 
-    With a `group_sync`, two syncs of the file system serve all logs if that is cheaper: after a crash all of them need
-    a sync, though most had no appends. `each` syncs the others, one by one or at once.
+    With a `group_sync`, one sync of the file system serves all logs if that is cheaper: after a crash all of them need
+    a sync, though most had no appends. `each` syncs the others, one by one or at once. `first_epoch` is that of new
+    logs (`Known`).
     """
     left = [log for log in logs if not log.epochs.is_saved]
-    done = set() if group_sync is None else _put_together(group_sync.reached(left), group_sync)
+    done: set[Log] = set()
+    if group_sync is not None:
+        # A power cut may tear a file that is overwritten. Then the log still has the epochs of its batches, and
+        # `first_epoch` is not below the others. To replace thousands of files would take seconds.
+        noted = [log for log in group_sync.reached(left) if log.leader_epoch <= first_epoch + 1]
+        done = _put_together(noted, group_sync)
     for _ in each(_put_alone, [log for log in left if log not in done]):
         pass
     if group_sync is not None and group_sync.trust.is_lost:
@@ -272,20 +282,16 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
     """Sync logs together; return those that are on disk: all whose epochs could be written, or none."""
     if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
         return set()
-    written = [log for log in logs if _could(log.epochs.write_aside)]
+    written = {log for log in logs if _could_save(log.epochs)}
     _log.info("syncing the whole file system for logs=%d", len(written))
-    if not group_sync.sync():
-        return set()
-    placed = {log for log in written if _could(log.epochs.put_in_place)}
-    return placed if group_sync.sync() else set()
+    return written if group_sync.sync() else set()
 
 
-def _could(write: Callable[[], None]) -> bool:
-    """Try a write; tell whether it succeeded. If not, `_put_alone` tries it again, and has the log say why."""
+def _could_save(epochs: LeaderEpochs) -> bool:
+    """Overwrite the file of leader epochs. If that fails, `_put_alone` tries it again, and has the log say why."""
     with suppress(OSError):
-        write()
-        return True
-    return False
+        epochs.save()
+    return epochs.is_saved
 
 
 def _put_alone(log: Log) -> None:
@@ -352,7 +358,12 @@ def _names(folder: Path) -> list[str]:
 
 
 def _open_segment(
-    maker: continuity.Maker, known: Known, base_offset: int, end_offset: int, is_last: bool
+    maker: continuity.Maker,
+    known: Known,
+    epochs: LeaderEpochs,
+    base_offset: int,
+    end_offset: int,
+    is_last: bool,
 ) -> Opened:
     """Open a segment by its summary, by its log, or by both.
 
@@ -363,7 +374,7 @@ def _open_segment(
     segment = Segment(maker.folder, base_offset, size, unread, maker.config.segment_index_bytes, maker.shared)
     beside = sidecars.load(segment)
     summary = beside.summary
-    opening = _Opening(segment, maker, modified_ms, end_offset, known, is_last)
+    opening = _Opening(segment, maker, epochs.at, modified_ms, end_offset, known, is_last)
     if summary is None:
         segment.summary = opening.unknown(beside)
         return opening.without_summary(beside)
@@ -386,6 +397,7 @@ class _Opening(NamedTuple):
 
     segment: Segment
     maker: continuity.Maker
+    epoch_at: walk.EpochAt
     modified_ms: int
     end_offset: int
     known: Known
@@ -397,7 +409,7 @@ class _Opening(NamedTuple):
         segment.become(State.ACTIVE)
         if segment.size:
             _begin_to_read(segment, 0, segment.size)
-            segment.rebuild(partial(verification.leaves_gap, segment), _epoch_at(segment.folder))
+            segment.rebuild(partial(verification.leaves_gap, segment), self.epoch_at)
         self._date(segment)
         if self.is_last and known.clean and segment.next_offset == known.recovery_point:
             flushed_to = segment.next_offset  # A clean stop noted this end: nothing is missing.
@@ -462,7 +474,7 @@ class _Opening(NamedTuple):
             segment.shared.tally.read(size)
             if verification.is_of_another_log(segment, summary):
                 return self.with_false_summary()
-            segment = verification.recheck(segment, _epoch_at(segment.folder))
+            segment = verification.recheck(segment, self.epoch_at)
             if not segment.summary.damage:
                 flushed_to = min(flushed_to, segment.next_offset)  # The summary is of another log.
             save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
@@ -470,7 +482,7 @@ class _Opening(NamedTuple):
         if not is_whole:
             segment.size = size
             _begin_to_read(segment, summary.log_bytes, size)
-            segment.scan(partial(verification.leaves_gap, segment), _epoch_at(segment.folder))
+            segment.scan(partial(verification.leaves_gap, segment), self.epoch_at)
             self._date(segment)
         return Opened(segment, flushed_to)
 
@@ -561,18 +573,12 @@ def _is_as_described(segment: Segment) -> bool:
     return not segment.is_active or segment.load_indexes() is not None
 
 
-def _epoch_at(folder: Path) -> Callable[[int], int]:
-    epochs = LeaderEpochs.load(folder)
-    return LeaderEpochs(folder).at if epochs is None else epochs.at
-
-
-def _load_epochs(log: Log, known: Known, since: int) -> None:
-    """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101).
+def _settle_epochs(log: Log, epochs: LeaderEpochs, known: Known, since: int) -> None:
+    """Give a log its leader epochs, or make them from the batches; begin one after an unclean stop (KIP-101).
 
     No batch before `since` carries an epoch. Changes are not on disk yet.
     """
     end = log.log_end_offset
-    epochs = LeaderEpochs.load(log.directory) or LeaderEpochs(log.directory)
     log.epochs = epochs  # `log.headers` may check a segment again, which needs them.
     # Nobody waits for the disk to have the file: after an unclean stop the last batch may be newer.
     last = None if known.clean else _last_batch(log)
