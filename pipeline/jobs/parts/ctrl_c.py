@@ -25,6 +25,7 @@ class CtrlC:
         self.is_asked = False
         self._context: SparkContext | None = None
         self._over = threading.Event()
+        self._cancels: threading.Thread | None = None
 
     def install(self, spark: "SparkSession | None" = None) -> None:
         """Handle the signal, and cancel the jobs of this session from now on.
@@ -39,15 +40,18 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Stop cancelling."""
+        """Stop cancelling: no later job is cancelled."""
         self._over.set()
+        if self._cancels is not None:
+            self._cancels.join()
 
     def __call__(self, _number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C; `frame` is where the main thread is."""
         is_first, self.is_asked = not self.is_asked, True
         if not is_first or not _is_in_spark(frame):
             raise KeyboardInterrupt
-        threading.Thread(target=self._cancel, name="ctrl-c", daemon=True).start()
+        self._cancels = threading.Thread(target=self._cancel, name="ctrl-c", daemon=True)
+        self._cancels.start()
 
     def _cancel(self) -> None:
         while not self._over.is_set():
