@@ -75,6 +75,7 @@ def test_a_call_to_spark_is_left_to_end_by_its_jobs_being_cancelled(monkeypatch:
         job(lambda: installed().install(spark), lambda: in_spark(call))
     assert raised.value.__suppress_context__
     assert context.cancelled >= 2
+    assert "ctrl-c" not in {thread.name for thread in threading.enumerate()}, "it could cancel later jobs"
 
 
 def test_a_second_one_ends_at_once_and_an_error_is_one_where_nobody_asked() -> None:
