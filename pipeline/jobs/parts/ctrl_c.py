@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY_S: Final = 0.2  # cancel again: a call may start more jobs
+RELEASE_S: Final = 2.0  # a cancel takes milliseconds, unless Java hangs
 
 
 class CtrlC:
@@ -40,10 +41,10 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Stop cancelling: no later job is cancelled."""
+        """Stop cancelling: no later job is cancelled, unless Java hangs."""
         self._over.set()
         if self._cancels is not None:
-            self._cancels.join()
+            self._cancels.join(RELEASE_S)
 
     def __call__(self, _number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C; `frame` is where the main thread is."""
@@ -95,5 +96,5 @@ def handled() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        made.release()
         signal.signal(signal.SIGINT, before)
+        made.release()

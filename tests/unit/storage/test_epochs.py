@@ -1,10 +1,14 @@
 """Leader epochs: which one an offset has, and where one ends."""
 
 import errno
+from contextlib import suppress
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW, batch, fill, new_shared, open_log, scan
@@ -61,6 +65,58 @@ def test_they_are_saved_and_loaded(epochs: LeaderEpochs) -> None:
     loaded = LeaderEpochs.load(epochs.path.parent)
     assert loaded is not None
     assert loaded.entries == epochs.entries
+
+
+ENTRIES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 300)), max_size=12).map(
+    lambda steps: list(accumulate(steps, lambda last, step: (last[0] + step[0], last[1] + step[1])))
+)
+
+
+@given(entries=ENTRIES, more=ENTRIES, torn=st.lists(st.booleans(), min_size=1), is_longer=st.booleans())
+def test_a_file_that_a_crash_tears_as_it_is_overwritten_is_broken_or_has_the_old_or_the_new_epochs(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[int, int]],
+    more: list[tuple[int, int]],
+    torn: list[bool],
+    is_longer: bool,
+) -> None:
+    epoch, start = entries[-1] if entries else (0, 0)
+    epochs = LeaderEpochs(tmp_path_factory.mktemp("log"), entries)
+    epochs.save()
+    old = epochs.path.read_bytes()
+    file = epochs.path.stat().st_ino
+    for step_epoch, step in more:
+        epochs.begin(epoch + step_epoch, start + step)
+    epochs.save()
+    assert epochs.path.stat().st_ino == file
+    new = epochs.path.read_bytes()
+    choices = islice(cycle(torn), len(new))
+    mixed = bytes(
+        now if taken else before
+        for before, now, taken in zip(old.ljust(len(new), b"\0"), new, choices, strict=True)
+    )
+    with suppress(ValueError):
+        assert leader_epochs.epochs_in(mixed[: len(new) if is_longer else len(old)]) in (
+            entries,
+            list(epochs.entries),
+        )
+
+
+def test_lines_that_go_or_change_are_not_overwritten(epochs: LeaderEpochs) -> None:
+    """A mixture of the old and the new ones could pass for epochs."""
+    epochs.save()
+    file = epochs.path.open()  # keeps the number of its inode in use
+    epochs.drop_before(10)
+    epochs.begin(5, 30)
+    epochs.save()
+    assert file.read() == "0\n3\n1 0\n3 10\n4 25\n"
+    file.close()
+    assert epochs.path.read_text() == "0\n3\n3 10\n4 25\n5 30\n"
+    epochs.path.write_text("broken")
+    other = LeaderEpochs(epochs.path.parent, epochs.entries)
+    with epochs.path.open() as file:
+        other.save()
+        assert file.read() == "broken", "what is in the file is not known"
 
 
 def test_they_are_replaced_durably_where_no_flush_covers_them(epochs: LeaderEpochs, disk: FaultyDisk) -> None:

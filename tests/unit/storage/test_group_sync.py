@@ -345,6 +345,7 @@ def test_a_start_after_a_crash_puts_all_logs_on_disk_by_one_sync(tmp_path: Path,
         assert len(disk.paths("syncfs")) == 1
         assert [saved_epochs(log) for log in logs] == [((0, 0), (1, 1))] * count
         assert {log.leader_epoch for log in logs} == {1}
+        assert "leader-epoch-checkpoint" not in {path.name for path in disk.paths("rename")}
         assert not list((tmp_path / str(count)).glob("*/*.tmp"))
     assert needed[0] == needed[1] < 10, "what is synced by itself is the data folder's, not the logs'"
 
@@ -366,7 +367,7 @@ def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_b
 
 
 @pytest.mark.parametrize("first_epoch", [0, 1])
-def test_a_file_of_epochs_that_nothing_else_remembers_is_replaced_and_never_torn(
+def test_epochs_that_only_the_file_remembers_are_replaced_durably_log_by_log(
     tmp_path: Path, disk: FaultyDisk, first_epoch: int
 ) -> None:
     """A power cut may tear a file that is overwritten. The first epoch of new logs makes up for its epochs."""
@@ -375,8 +376,34 @@ def test_a_file_of_epochs_that_nothing_else_remembers_is_replaced_and_never_torn
     disk.calls.clear()
     logs = started(tmp_path, first_epoch)
     assert [saved_epochs(log) for log in logs] == [((0, 0), (2, 1))] * FILES_MIN
+    assert len(disk.paths("syncfs")) == first_epoch
+
+
+def test_one_log_with_an_epoch_of_its_own_is_put_on_disk_alone(tmp_path: Path, disk: FaultyDisk) -> None:
+    crashed(tmp_path, FILES_MIN + 1)
+    (tmp_path / "topic-1" / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
+    disk.calls.clear()
+    logs = {log.partition: log for log in started(tmp_path)}
+    assert saved_epochs(logs[1]) == ((0, 0), (8, 1))
+    assert len(disk.paths("syncfs")) == 1
     replaced = [path for path in disk.paths("rename") if path.name == "leader-epoch-checkpoint"]
-    assert len(replaced) == (0 if first_epoch else FILES_MIN)
+    assert replaced == [logs[1].epochs.path]
+
+
+@pytest.mark.parametrize("first_epoch", [0, 1, 2])
+def test_a_clean_start_that_mends_epochs_puts_them_on_disk_too(
+    tmp_path: Path, disk: FaultyDisk, first_epoch: int
+) -> None:
+    crashed(tmp_path, FILES_MIN)
+    manager = LogManager(tmp_path, BrokerConfig(), lambda: NOW)
+    manager.open()
+    assert manager.close()
+    for path in tmp_path.glob("*/leader-epoch-checkpoint"):
+        path.write_text("0\n1\n1 1\n")  # The epoch of the first record is made from it.
+    disk.calls.clear()
+    logs = started(tmp_path, first_epoch)
+    assert [saved_epochs(log) for log in logs] == [((0, 0), (max(1, first_epoch), 1))] * FILES_MIN
+    assert len(disk.paths("syncfs")) == (1 if first_epoch else 0), "one by one where only the file knows them"
 
 
 @pytest.mark.parametrize("is_boot_known", [True, False])
