@@ -34,7 +34,7 @@ setup-test:
 run: setup ## Start the broker until Ctrl-C (PORT=9092, DATA=./data)
 	@exec $(BIN)/python scripts/foreground.py $(BIN)/tidelog serve --data-dir '$(DATA)' --port '$(PORT)'
 
-test: setup-test ## Run the tests (ARGS='-k seek' for some)
+test: setup-test ## Run the tests (ARGS='-k retention' for some)
 	@exec $(BIN)/python -m pytest -n 4 $(ARGS)
 
 test-all: setup-test ## Run the tests, and those that take long (ARGS='-k neighbours' for some)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tidelog.pipeline import demand_classic, demand_spark, register
 from tidelog.pipeline.errors import PipelineError
 
-# Defaults, which the caller can override. The log of one machine needs few cores and little memory.
+# Defaults, which the caller can override.
 SETTINGS: Final = {
     "spark.app.name": "tidelog",
     "spark.master": "local[*]",
@@ -67,23 +67,29 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     return spark
 
 
-@cache
 def _sockets() -> dict[str, str]:
     """Return the settings by which a Unix socket moves rows from Python to Java: it takes less CPU (SPARK-51688).
 
-    They name a folder of our own, as Spark leaves its sockets if it is not stopped.
+    The folder is ours, because Spark removes its sockets only when it is stopped.
     """
     try:
-        # Not in TMPDIR, which may be long: the path of a socket has at most 107 bytes.
-        folder = _temporary("tidelog-spark-", "/tmp")
+        if not Path(_socket_folder()).is_dir():
+            _socket_folder.cache_clear()  # Something has cleaned /tmp.
+        folder = _socket_folder()
     except OSError:
         return {}  # Then Spark uses TCP.
     name = "spark.python.unix.domain.socket"
     return {f"{name}.enabled": "true", f"{name}.dir": folder}
 
 
+@cache
+def _socket_folder() -> str:
+    # Not in TMPDIR, which may be long: the path of a socket has at most 107 bytes.
+    return _temporary("tidelog-spark-", "/tmp")
+
+
 def _temporary(prefix: str, parent: str | None = None) -> str:
-    """Make a folder that is removed when this process exits; a fork of it leaves the folder."""
+    """Make a folder that is removed when this process exits; a forked child does not remove it."""
     folder, process = tempfile.mkdtemp(prefix=prefix, dir=parent), os.getpid()
 
     @atexit.register

@@ -1,9 +1,9 @@
 """The leader epoch of each offset, and the `leader-epoch-checkpoint` that remembers them.
 
-Owns the (epoch, first offset) pairs, both increasing. They are a tuple that is replaced whole, so the event loop may
-read it while retention drops from it; a change needs the log's lock. Knows nothing of what begins an epoch. Here that
-is an unclean start, after which records that a client has read may be gone. Every batch carries its epoch, so a lost
-file is rebuilt from the log.
+Owns the (epoch, first offset) pairs, both increasing. They are held in a tuple that is replaced as a whole, so the
+event loop may read it while retention drops from it; a change needs the log's lock. Knows nothing of what begins an
+epoch. In Tidelog an unclean start does, after which records that a client has read may be gone. Every batch carries its
+epoch, so a lost file is rebuilt from the log.
 """
 
 from bisect import bisect_right
@@ -77,7 +77,7 @@ class LeaderEpochs:
         self.entries = tuple(entry for entry in self.entries if entry[1] < end_offset)
 
     def drop_before(self, start_offset: int) -> None:
-        """Drop epochs that end before the log's start; the oldest left starts no earlier than the log."""
+        """Drop epochs that end before the log's start; the oldest remaining epoch starts no earlier than the log."""
         first = max(0, bisect_right(self.entries, start_offset, key=lambda entry: entry[1]) - 1)
         left = self.entries[first:]
         if left and left[0][1] < start_offset:
@@ -108,7 +108,8 @@ class LeaderEpochs:
     def save(self, *, durably: bool = False) -> None:
         """Write the file. Unless `durably`, the log's next flush puts it on disk; before that a crash may tear it.
 
-        A torn file reads as broken, or as the epochs that it had before.
+        A file is overwritten only if its lines stay as they are and others follow. A torn one then reads as broken, or
+        as the old or the new epochs.
         """
         data, before = self.encoded(), self._in_file
         if durably:
@@ -116,7 +117,7 @@ class LeaderEpochs:
         elif before is not None and self.entries[: len(before)] == before:
             files.write(self.path, data)
         else:
-            # If other lines of the same length were overwritten, a mixture of both could pass for epochs.
+            # A mixture of old and new lines of the same length could pass for epochs.
             files.write_aside(self.path, data)
             files.put_in_place(self.path)
         self._in_file = self.entries

@@ -47,8 +47,10 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
-# Recovery mostly reads and computes checksums, both without the GIL.
+# Recovery of a large log mostly reads and computes checksums, both without the interpreter's lock.
 RECOVERY_THREADS: Final = 4
+# With so many logs recovery mostly runs Python: threads would only wait for that lock.
+MANY_LOGS: Final = 1000
 # Concurrent flushes share the file system's journal commits.
 CLOSING_THREADS: Final = 8
 # How many logs are flushed in one step: the first sync usually writes the data of the others too.
@@ -170,8 +172,7 @@ class LogManager:
             recovery.put_on_disk(_opened(logs), self._group_sync, first_epoch=self.first_epoch)
         else:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
-                # After a kill the logs are in the page cache: threads would only wait for the interpreter's lock.
-                each = pool.map if was_cut_off else map
+                each = pool.map if len(found) < MANY_LOGS else map
                 logs = list(each(lambda args: load(*args), found))
                 recovery.put_on_disk(_opened(logs), self._group_sync, pool.map, self.first_epoch)
         self.logs = {(log.topic, log.partition): log for log in logs}
@@ -232,7 +233,7 @@ class LogManager:
         return UnopenedLog(folder, topic, partition, config, self.shared, known, why, self._now_ms())
 
     def _save_boot(self) -> None:
-        """Save the boot id, unless the disk or a log has failed: the next start then believes unflushed data."""
+        """Save the boot id, so that the next start trusts unflushed data, unless the disk or a log has failed."""
         if all(log.health.failure is None for log in self.logs.values()):
             self._is_boot_saved = self.disk.trust()
 
@@ -338,7 +339,7 @@ class LogManager:
         return folder
 
     def _made(self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
-        """Create a folder and the log in it. Raise OSError, and leave nothing then."""
+        """Create a folder and the log in it. On OSError, remove what was created."""
         try:
             if (topic, partition) in self._absent:
                 self._strike_absent()
@@ -379,7 +380,7 @@ class LogManager:
     def sync_made(self, logs: Iterable[Log]) -> Steps[None]:
         """Put the folders of new logs, with their topic ids, on disk, so that a later start finds them.
 
-        For many logs one sync of the file system does it; otherwise each takes a step.
+        For many logs one sync of the file system does it; otherwise each log is synced in a step of its own.
         """
         try:
             # A log of `restore` may have no folder yet.

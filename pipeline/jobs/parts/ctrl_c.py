@@ -1,7 +1,7 @@
-"""Ctrl-C in a job: it ends Python code at once, and cancels the jobs of Spark while a call to Spark runs.
+"""Ctrl-C in a job: it interrupts Python code at once, and a call to Spark by cancelling the jobs of Spark.
 
-Interrupting a call to Spark would leave the Py4J connection in the middle of a message. So the call returns, with the
-error of a cancelled job, which then counts as Ctrl-C. Streams end in another way: see `following`.
+Interrupting the call itself would leave the Py4J connection in the middle of a message. Instead the call fails with the
+error of a cancelled job, which is reported as KeyboardInterrupt. Streams end in another way: see `following`.
 """
 
 import signal
@@ -29,9 +29,9 @@ class CtrlC:
         self._cancels: threading.Thread | None = None
 
     def install(self, spark: "SparkSession | None" = None) -> None:
-        """Handle the signal, and cancel the jobs of this session from now on.
+        """Handle SIGINT: when it arrives, cancel the jobs of this session.
 
-        A new session of Spark installs a handler of its own, so install this one again after. KeyboardInterrupt if
+        A new session of Spark installs a handler of its own, so call this again afterwards. KeyboardInterrupt if
         Ctrl-C was pressed before.
         """
         if spark is not None:
@@ -41,7 +41,7 @@ class CtrlC:
             raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Stop cancelling: no later job is cancelled, unless Java hangs."""
+        """Stop cancelling, so that no later job is cancelled; do not wait for a Java that hangs."""
         self._over.set()
         if self._cancels is not None:
             self._cancels.join(RELEASE_S)

@@ -406,19 +406,17 @@ def test_a_clean_start_that_mends_epochs_puts_them_on_disk_too(
     assert len(disk.paths("syncfs")) == (1 if first_epoch else 0), "one by one where only the file knows them"
 
 
-@pytest.mark.parametrize("is_boot_known", [True, False])
-def test_threads_recover_logs_only_where_they_may_have_to_be_read_from_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_boot_known: bool
+@pytest.mark.parametrize("many", [FILES_MIN, FILES_MIN + 1])
+def test_threads_recover_logs_unless_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     crashed(tmp_path, FILES_MIN)
-    if not is_boot_known:
-        (tmp_path / "boot-id").unlink()
-    monkeypatch.setattr(log_manager.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(log_manager, "MANY_LOGS", many)
     threads: set[str] = set()
     manager = LogManager(tmp_path, BrokerConfig(), lambda: NOW)
     manager.open(problem_of=lambda *_: threads.add(threading.current_thread().name))
     manager.abandon()
-    assert (threading.current_thread().name in threads) == is_boot_known
+    assert (threading.current_thread().name in threads) == (many == FILES_MIN)
 
 
 def test_after_a_sync_of_all_that_failed_at_a_start_only_the_log_whose_own_sync_fails_takes_no_writes(
