@@ -263,8 +263,8 @@ Kafka is better in these figures:
   `flush.messages=1` promises what Tidelog does.
 - **The floor** is a small Python program on uvloop. It frames a request, checks its CRC, writes it and answers, without
   a broker ([bench/floor.py](../bench/floor.py)). **The floor in C** does less
-  ([bench/clients/echo.c](../bench/clients/echo.c)). They show what Python and C reach on this machine with next to no
-  work.
+  ([bench/clients/echo.c](../bench/clients/echo.c)). They show what Python and C reach on this machine when they do
+  almost nothing else.
 - **Latency** at a given rate counts from when a request was due.
 - **Compiled.** The modules of requests run interpreted unless they were compiled. `COMPILED=1` compiles them, also
   for a single row.
