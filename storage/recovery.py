@@ -288,7 +288,7 @@ def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
 
 
 def _could_save(epochs: LeaderEpochs) -> bool:
-    """Overwrite the file of leader epochs. If that fails, `_put_alone` tries again and logs the reason."""
+    """Try to save leader epochs; tell whether they are saved. If not, `_put_alone` tries again and logs the reason."""
     with suppress(OSError):
         epochs.save()
     return epochs.is_saved

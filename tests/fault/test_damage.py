@@ -505,20 +505,35 @@ def test_an_error_of_the_disk_while_a_segment_is_rebuilt_changes_nothing(
     assert len(again.damaged) == 1
 
 
-def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def flushed_in_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[list[int]]
+) -> tuple[Log, int, Path]:
+    """Fill a log with 8 batches, flush it, and add more; return it, the flushed bytes, and an image of its folder."""
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 500)
-    log = open_log(tmp_path / "a", **OPTIONS)
+    log = open_log(folder / "a", **OPTIONS)
     fill(log, [[NOW + n] for n in range(8)])
     log.flush()
     flushed = log.active.size
-    fill(log, [[NOW + 9], [NOW + 10]])
-    folder = image(tmp_path / "a", tmp_path / "b")
+    fill(log, more)
+    return log, flushed, image(folder / "a", folder / "b")
+
+
+def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, flushed, folder = flushed_in_part(tmp_path, monkeypatch, [[NOW + 9], [NOW + 10]])
     (folder / f"{0:020d}.index").write_bytes(b"?" * 8)
     log = check(folder, scan(log), 8)
     summary = Summary.load(log.active.path(".summary"))
     assert summary is None or summary.flushed * summary.log_bytes <= flushed
+
+
+def change_epoch(path: Path, start: int, epoch: int) -> None:
+    """Change the leader epoch of the batch at a position."""
+    data = path.read_bytes()
+    new = epoch.to_bytes(4, "big", signed=True)
+    assert data[start + 12 : start + 16] != new
+    path.write_bytes(data[: start + 12] + new + data[start + 16 :])
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 3, 1 << 30])
@@ -528,10 +543,7 @@ def test_V10_a_batch_of_another_leader_epoch_is_refused(tmp_path: Path, epoch: i
     log = made(tmp_path / "a", 0)
     name, start, _, offsets = list(batches(log))[3]
     path = log.directory / name
-    data = path.read_bytes()
-    new = epoch.to_bytes(4, "big", signed=True)
-    assert data[start + 12 : start + 16] != new
-    path.write_bytes(data[: start + 12] + new + data[start + 16 :])
+    change_epoch(path, start, epoch)
     again = open_log(log.directory, clean=clean, recovery_point=log.log_end_offset, **OPTIONS)
     assert all(is_damaged(again, offset) for offset in offsets)
     assert not any(is_damaged(again, offset) for offset in range(offsets[0]))
@@ -540,19 +552,12 @@ def test_V10_a_batch_of_another_leader_epoch_is_refused(tmp_path: Path, epoch: i
 def test_V10_a_batch_of_another_leader_epoch_is_refused_after_what_the_summary_describes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 500)
-    log = open_log(tmp_path / "a", **OPTIONS)
-    fill(log, [[NOW + n] for n in range(8)])
-    log.flush()
-    flushed = log.active.size
-    fill(log, [[NOW + 9 + n] for n in range(5)])
-    folder = image(tmp_path / "a", tmp_path / "b")
+    log, flushed, folder = flushed_in_part(tmp_path, monkeypatch, [[NOW + 9 + n] for n in range(5)])
     summary = Summary.load(folder / f"{0:020d}.summary")
     assert summary is not None
     assert 0 < summary.log_bytes <= flushed
     name, start, _, offsets = list(batches(log))[10]
-    data = (folder / name).read_bytes()
-    (folder / name).write_bytes(data[: start + 12] + (3).to_bytes(4, "big") + data[start + 16 :])
+    change_epoch(folder / name, start, 3)
     again = open_log(folder, clean=False, recovery_point=8, **OPTIONS)
     assert is_damaged(again, offsets[0]) or again.log_end_offset <= offsets[0]
     assert not any(is_damaged(again, offset) for offset in range(offsets[0]))
