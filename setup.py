@@ -63,6 +63,7 @@ REQUESTS = (
     "broker/handlers/list_offsets",
     "broker/handlers/produce",
     "broker/maintenance",
+    "broker/net/busy_poll",
     "broker/net/connection",
     "broker/net/outbox",
     "broker/net/pending",

@@ -76,6 +76,9 @@ _REASONS: Final = {
     _OFFSET: "its offset or its last offset delta is negative",
 }
 
+# How many entries from the expected one find_entry looks next.
+_FIRST_STEP = cython.declare(cython.Py_ssize_t, 8)
+
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
 
@@ -276,17 +279,31 @@ def _bisect(
     wanted: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Do find_entry's search without Python."""
-    low: cython.Py_ssize_t = 0
-    high: cython.Py_ssize_t = count
+    low: cython.Py_ssize_t = 1
+    high: cython.Py_ssize_t = count - 1
     # Most readers are near the end; and what is before need not be in memory.
-    if count > 0 and _integer(octets, start + (count - 1) * entry_bytes, key_bytes) < wanted:
-        return count
+    if count < 1 or _integer(octets, start + high * entry_bytes, key_bytes) < wanted:
+        return max(count, 0)
+    if _integer(octets, start, key_bytes) >= wanted:
+        return 0
+    # Keys rise about evenly. So begin where the wanted one would be, and go from there in growing steps until it is
+    # between two entries; then bisect. A bisection of a whole index has to wait for memory at most of its entries.
+    least: cython.double = _integer(octets, start, key_bytes)
+    span: cython.double = _integer(octets, start + high * entry_bytes, key_bytes) - least
+    middle: cython.Py_ssize_t = (
+        cython.cast(cython.Py_ssize_t, (wanted - least) / span * high) if span > 0 else 0
+    )
+    step: cython.Py_ssize_t = _FIRST_STEP
     while low < high:
-        middle: cython.Py_ssize_t = (low + high) >> 1
+        if not low <= middle < high or (low > 1 and high < count - 1):
+            middle = (low + high) >> 1
         if _integer(octets, start + middle * entry_bytes, key_bytes) < wanted:
             low = middle + 1
+            middle = low + step
         else:
             high = middle
+            middle = high - step
+        step *= 4
     return low
 
 

@@ -9,8 +9,7 @@ Knows nothing of requests, and changes no files. Raises NotInMemory and TakesLon
 """
 
 from collections.abc import Callable
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog.storage.errors import CorruptLog, Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.layout import LOG
@@ -43,27 +42,32 @@ PROMPT_SEGMENTS: Final = 20_000
 PROMPT_SEARCHES: Final = 2
 
 
-class Timeline(NamedTuple):
+class Timeline:
     """A clock by which a log is searched."""
 
-    # The largest time in a segment, in ms, -1 for none; without a read.
-    largest: Callable[[Segment], int]
-    # (log, segment, source, start offset, time) -> the first record at or after both
-    first: Callable[[Log, Segment, Source, int, int], Found | None]
+    def largest(self, segment: Segment) -> int:
+        """Return the largest time in a segment, in ms, -1 for none; without a read."""
+        raise NotImplementedError
+
+    def first(self, log: Log, segment: Segment, source: Source, start: int, wanted: int) -> Found | None:
+        """Return the first record of a segment at or after both an offset and a time, or None."""
+        raise NotImplementedError
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: Source) -> Found | None:
     """Return the first record, by offset, at or after a time and the log's start; or None."""
     wanted = max(timestamp_ms, 0)
     start = log.log_start_offset
-    largest = timeline.largest
     searched = 0
     for segment in segments_of(log, source):
-        if largest(segment) >= wanted and segment.next_offset > start:
+        if timeline.largest(segment) >= wanted and segment.next_offset > start:
             if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched in vain")
             searched += 1
-            found = found_in(timeline.first, log, segment, source, start, wanted)
+            try:
+                found = timeline.first(log, segment, source, start, wanted)
+            except (OffsetOutOfRange, Mismatch, OSError):
+                found = found_in(timeline.first, log, segment, source, start, wanted)
             if found is not None:
                 return found
     return None
@@ -97,79 +101,93 @@ def found_in(
     return None
 
 
-def _first_by_record_time(
-    log: Log, segment: Segment, source: Source, start: int, wanted: int
-) -> Found | None:
-    base_offset = segment.base_offset
-    limit_bytes = log.config.max_decompressed_bytes
-    # Up to the offset index entry at or before this offset, every record is older (`TimeIndex.offset_from`).
-    last_offset = segment.time_index.offset_from(wanted) - 1
-    first_offset = start - base_offset
-    position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
-    # The index of an active segment may be ahead of the published size.
-    if (
-        0 <= following < segment.size
-        and last_offset >= first_offset
-        and next_offset >= first_offset
-        and not segment.summary.damage
-    ):
-        # If two entries are far apart, there is usually one batch between them, and the answer is in the next one. If
-        # that can be searched without a read, trying it costs nothing.
-        found = first_record_at(
-            segment, following, following - position, base_offset + next_offset, wanted, limit_bytes, source
-        )
-        if found is not None:
-            return found
-    searched = 0
-    while True:
-        place = by_offset.locate_timestamp(segment, wanted, position, following, source)
-        position, size, _ = place
-        if not size:
-            return None
-        if searched == PROMPT_SEARCHES and source.prompt:
-            raise TakesLong(f"{segment.path(LOG)}@{position}: {searched} batches were searched in vain")
-        searched += 1
-        found = first_record(segment, place, wanted, start, limit_bytes, source)
-        if found is not None:
-            return found
-        position += size
+class _RecordTime(Timeline):
+    """The timestamps of records: the producer's or, with LogAppendTime, the broker's."""
 
+    def largest(self, segment: Segment) -> int:
+        return segment.summary.max_timestamp
 
-def _first_by_append_time(
-    log: Log, segment: Segment, source: Source, start: int, wanted: int
-) -> Found | None:
-    """Return the first record that was appended at or after a time; if append times are bounds, that may have been."""
-    index, base_offset = segment.append_index, segment.base_offset
-    first = index.offset_from(wanted)
-    if first is None:
-        return None
-    offset = max(base_offset + first, start)
-    while offset < segment.next_offset:
-        try:
-            place = by_offset.locate(segment, offset, source)
-        except CorruptLog:
-            after = [damage.next_offset for damage in segment.summary.damage if damage.next_offset > offset]
-            if not after:
-                raise
-            offset = after[0]
-            continue
-        if not place[1]:
-            return None
-        header, place = by_offset.with_header(segment, place, source)
-        append_ms = index.time_at(header.base_offset - base_offset).time_ms
-        if append_ms >= wanted:
-            limit_bytes = log.config.max_decompressed_bytes
-            found = first_from(segment, place, header, offset, limit_bytes, source)
+    def first(self, log: Log, segment: Segment, source: Source, start: int, wanted: int) -> Found | None:
+        base_offset = segment.base_offset
+        limit_bytes = log.config.max_decompressed_bytes
+        # Up to the offset index entry at or before this offset, every record is older (`TimeIndex.offset_from`).
+        last_offset = segment.time_index.offset_from(wanted) - 1
+        first_offset = start - base_offset
+        position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+        # The index of an active segment may be ahead of the published size.
+        if (
+            0 <= following < segment.size
+            and last_offset >= first_offset
+            and next_offset >= first_offset
+            and not segment.summary.damage
+        ):
+            # If two entries are far apart, there is usually one batch between them, and the answer is in the next one.
+            # If that can be searched without a read, trying it costs nothing.
+            found = first_record_at(
+                segment,
+                following,
+                following - position,
+                base_offset + next_offset,
+                wanted,
+                limit_bytes,
+                source,
+            )
             if found is not None:
-                return Found(append_ms, found, header.leader_epoch)
-        offset = header.last_offset + 1
-    return None
+                return found
+        searched = 0
+        while True:
+            place = by_offset.locate_timestamp(segment, wanted, position, following, source)
+            position, size, _ = place
+            if not size:
+                return None
+            if searched == PROMPT_SEARCHES and source.prompt:
+                raise TakesLong(f"{segment.path(LOG)}@{position}: {searched} batches were searched in vain")
+            searched += 1
+            found = first_record(segment, place, wanted, start, limit_bytes, source)
+            if found is not None:
+                return found
+            position += size
 
 
-# The timestamps of records: the producer's or, with LogAppendTime, the broker's.
-RECORD_TIME: Final = Timeline(attrgetter("summary.max_timestamp"), _first_by_record_time)
-# The times at which the broker appended them.
-APPEND_TIME: Final = Timeline(attrgetter("summary.last_append_ms"), _first_by_append_time)
+class _AppendTime(Timeline):
+    """The times at which the broker appended records."""
+
+    def largest(self, segment: Segment) -> int:
+        return segment.summary.last_append_ms
+
+    def first(self, log: Log, segment: Segment, source: Source, start: int, wanted: int) -> Found | None:
+        """Return the first record that was appended after both; if append times are bounds, that may have been."""
+        index, base_offset = segment.append_index, segment.base_offset
+        first = index.offset_from(wanted)
+        if first is None:
+            return None
+        offset = max(base_offset + first, start)
+        while offset < segment.next_offset:
+            try:
+                place = by_offset.locate(segment, offset, source)
+            except CorruptLog:
+                after = [
+                    damage.next_offset for damage in segment.summary.damage if damage.next_offset > offset
+                ]
+                if not after:
+                    raise
+                offset = after[0]
+                continue
+            if not place[1]:
+                return None
+            header, place = by_offset.with_header(segment, place, source)
+            append_ms = index.time_at(header.base_offset - base_offset).time_ms
+            if append_ms >= wanted:
+                limit_bytes = log.config.max_decompressed_bytes
+                found = first_from(segment, place, header, offset, limit_bytes, source)
+                if found is not None:
+                    return Found(append_ms, found, header.leader_epoch)
+            offset = header.last_offset + 1
+        return None
+
+
+RECORD_TIME: Final = _RecordTime()
+APPEND_TIME: Final = _AppendTime()
 
 
 def largest_timestamp(log: Log, source: Source) -> Found | None:
@@ -196,7 +214,7 @@ def _largest_in_segment(log: Log, segment: Segment, source: Source, start: int) 
     if offset >= start:
         return Found(summary.max_timestamp, offset, log.epochs.at(offset))
     if segment.base_offset >= start:
-        return _first_by_record_time(log, segment, source, start, summary.max_timestamp)
+        return RECORD_TIME.first(log, segment, source, start, summary.max_timestamp)
     if source.prompt:
         raise TakesLong(f"{segment.path(LOG)}: all batches from offset {start} on")
     return _largest_from(log, segment, source, start)

@@ -4,6 +4,8 @@ import gc
 import threading
 import time
 from array import array
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -449,6 +451,31 @@ def test_find_entry_finds_the_first_key_that_is_at_least(kernel: Any, key_bytes:
             found = (right, keys[right], rests[right]) if right < count else (count, -1, -1)
             # What does not make a whole entry is none.
             assert kernel.find_entry(kind(data + b"\x00"), key_bytes + 4, key_bytes, wanted) == found
+
+
+@pytest.mark.parametrize(
+    "key_of",
+    [
+        lambda n: n,
+        lambda n: n * n,
+        lambda n: 1 << min(n // 4, 62),
+        lambda n: -(1 << 63) + n * (1 << 55),
+        lambda n: (1 << 63) - 2 if n > 490 else -(1 << 63) + n // 3,
+        lambda n: (1 << 62) + n,  # as floats, all the same
+        lambda _: 7,
+    ],
+    ids=["even", "growing", "doubling", "of all sizes", "far jump", "close together", "equal"],
+)
+@pytest.mark.parametrize("count", [1, 2, 3, 17, 500])
+def test_find_entry_finds_among_keys_however_they_rise(
+    kernel: Any, key_of: Callable[[int], int], count: int
+) -> None:
+    keys = [key_of(n) for n in range(count)]
+    data = b"".join(packed(8, key) + packed(4, n) for n, key in enumerate(keys))
+    for wanted in {each for key in keys for each in (key - 1, key, key + 1)}:
+        right = bisect_left(keys, wanted)
+        found = (right, keys[right], right) if right < count else (count, -1, -1)
+        assert kernel.find_entry(data, 12, 8, wanted) == found
 
 
 def test_find_entry_lets_go_of_its_data(kernel: Any) -> None:

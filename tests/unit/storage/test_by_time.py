@@ -273,8 +273,9 @@ def test_a_batch_of_which_not_even_the_header_was_read_on_the_way_is_searched(
 def test_a_large_batch_is_read_up_to_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
-    log = open_log(tmp_path)
-    sizes = [100, 3000, 200_000, 10, 70_000, *[1000] * 500]
+    log = open_log(tmp_path, max_message_bytes=2 << 20)
+    sizes = [100, 3000, 200_000, 10, 70_000, *[1000] * 1000]
+    assert sum(sizes) > in_batch.PROMPT_BYTES
     records = [Record(n, NOW + n, None, b"v" * size, ()) for n, size in enumerate(sizes)]
     for each in ([Record(0, NOW - 1, None, b"v", ())], records):
         log.append(memoryview(bytearray(build_batch(each, base_offset=0))), NOW)
@@ -541,7 +542,9 @@ def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
 def test_a_lookup_finds_nothing_in_a_segment_that_retention_takes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    owner, name = (by_time, "found_in") if "indexes" in when else (by_offset, "locate_timestamp")
+    owner, name = (
+        (type(by_time.RECORD_TIME), "first") if "indexes" in when else (by_offset, "locate_timestamp")
+    )
     find = getattr(owner, name)
     for number, ask in enumerate(
         (
@@ -714,7 +717,7 @@ def test_a_large_batch_that_was_searched_is_found_again_without_a_read(
     log = open_log(tmp_path, index_interval_bytes=0)
     for first in (0, 100, 200, 300):
         fill(log, [[NOW + first + n for n in range(100)]], value=b"v" * 100)
-    for _ in range(3):  # the first is a walk, the second keeps all times of the batch
+    for _ in range(2):  # the first keeps all times of the batch
         reads = reads_of(monkeypatch)
         for number in (200, 250, 299, 300, 399):  # the first that an index leads to lies behind an entry
             assert first_at(log, NOW + number, PATIENT) == (NOW + number, number, 0)
