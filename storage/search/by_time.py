@@ -15,7 +15,13 @@ from tidelog.storage.errors import CorruptLog, Mismatch, OffsetOutOfRange, ReadF
 from tidelog.storage.layout import LOG
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.search.in_batch import first_from, first_record, first_record_at, largest_record
+from tidelog.storage.search.in_batch import (
+    first_cached,
+    first_from,
+    first_record,
+    first_record_at,
+    largest_record,
+)
 from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
@@ -114,12 +120,13 @@ class _RecordTime(Timeline):
         last_offset = segment.time_index.offset_from(wanted) - 1
         first_offset = start - base_offset
         position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+        is_whole = not segment.summary.damage
         # The index of an active segment may be ahead of the published size.
         if (
             0 <= following < segment.size
             and last_offset >= first_offset
             and next_offset >= first_offset
-            and not segment.summary.damage
+            and is_whole
         ):
             # If two entries are far apart, there is usually one batch between them, and the answer is in the next one.
             # If that can be searched without a read, trying it costs nothing.
@@ -132,6 +139,10 @@ class _RecordTime(Timeline):
                 limit_bytes,
                 source,
             )
+            if found is not None:
+                return found
+        if is_whole:
+            found, position = first_cached(segment, position, wanted, start)
             if found is not None:
                 return found
         searched = 0

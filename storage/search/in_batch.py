@@ -31,6 +31,8 @@ from tidelog.storage.sources import Source
 _KEPT_RECORDS_MIN: Final = 32
 # The most that the cached times of one batch may take. A batch of 64 MiB, decompressed, with close times takes less.
 _KEPT_BYTES_MAX: Final = times_cache.TimesCache.BYTES_MAX // 4
+# The most batches that are searched by cached times before their bytes are searched: there are few between two entries.
+_CACHED_BATCHES: Final = 64
 # Twice the usual index interval.
 LARGE_BATCH_BYTES: Final = 8192
 # How much of a batch a prompt source reads, decompresses and walks over: about 2 ms.
@@ -54,7 +56,7 @@ def first_record(
     key = times_cache.key_of(segment.identity, position)
     cache = segment.shared.times
     packed = cache.get(key)
-    if packed is not None and times_cache.base_offset(packed) >= offset_min:
+    if packed is not None and times_cache.place_of(packed)[0] >= offset_min:
         return times_cache.find(packed, timestamp)
     try:
         if len(head) < HEADER_BYTES:
@@ -92,13 +94,36 @@ def first_record_at(
     """
     packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))
     if packed is not None:
-        return times_cache.find(packed, timestamp) if times_cache.base_offset(packed) == base_offset else None
+        is_there = times_cache.place_of(packed)[0] == base_offset
+        return times_cache.find(packed, timestamp) if is_there else None
     if likely_size < LARGE_BATCH_BYTES:
         return None
     place = by_offset.batch_at(segment, position, likely_size, source)
     if _base_offset(place[2])[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, source)
+
+
+def first_cached(
+    segment: Segment, position: int, timestamp: int, offset_min: int
+) -> tuple[Found | None, int]:
+    """Search batches by their cached times, from a position on: return the first record at or after a time, or None.
+
+    Also return the position of its batch, or of the first batch that was not searched: its times are not cached, or it
+    begins before `offset_min`.
+    """
+    for _ in range(_CACHED_BATCHES):
+        packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))
+        if packed is None:
+            break
+        base_offset, size_bytes = times_cache.place_of(packed)
+        if base_offset < offset_min:
+            break
+        found = times_cache.find(packed, timestamp)
+        if found is not None:
+            return found, position
+        position += size_bytes
+    return None, position
 
 
 def first_from(

@@ -11,11 +11,12 @@ from typing import ClassVar, Final, NamedTuple
 from tidelog.protocol.records import kernel, search
 from tidelog.protocol.records.batch import BatchHeader, Buffer
 
-# Base offset, base timestamp, leader epoch, size of a time, size of an entry; then the entries that kernel.times makes.
-_HEAD: Final = Struct(">qqiBB")
+# Base offset, base timestamp, leader epoch, size of a time, size of an entry, size of the batch; then the entries that
+# kernel.times makes.
+_HEAD: Final = Struct(">qqiBBi")
 _HEAD_BYTES: Final = _HEAD.size
 _unpack_head: Final = _HEAD.unpack_from
-_unpack_base_offset: Final = Struct(">q").unpack_from
+_unpack_place: Final = Struct(">q14xi").unpack_from
 _INT64_MIN: Final = -(1 << 63)
 _POSITION_BITS: Final = 40
 
@@ -51,7 +52,14 @@ def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
         entries, time_bytes, offset_bytes = kernel.times(
             records, start, len(records), count, time_bytes, offset_bytes
         )
-    head = _HEAD.pack(header.base_offset, time, header.leader_epoch, time_bytes, time_bytes + offset_bytes)
+    head = _HEAD.pack(
+        header.base_offset,
+        time,
+        header.leader_epoch,
+        time_bytes,
+        time_bytes + offset_bytes,
+        header.size_bytes,
+    )
     return head + entries
 
 
@@ -68,7 +76,7 @@ def packed_bytes(header: BatchHeader) -> int:
 
 def find(packed: bytes, timestamp: int) -> Found | None:
     """Return the first record of a batch at or after a time, or None."""
-    base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
+    base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes, _ = _unpack_head(packed)
     # Entries have the largest timestamp so far. The first that reaches the wanted one is its record's own.
     row, delta, offset = search.find_entry(
         packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES
@@ -82,10 +90,10 @@ def find(packed: bytes, timestamp: int) -> Found | None:
     return _new(Found, (found, base_offset + row, leader_epoch))
 
 
-def base_offset(packed: bytes) -> int:
-    """Return the base offset of a batch."""
-    offset: int = _unpack_base_offset(packed)[0]
-    return offset
+def place_of(packed: bytes) -> tuple[int, int]:
+    """Return the base offset of a batch, and its size in bytes."""
+    place: tuple[int, int] = _unpack_place(packed)
+    return place
 
 
 class TimesCache:
@@ -126,5 +134,7 @@ class TimesCache:
     ) -> None:
         """Keep the times in `ValidBatch.times` of a batch that was just appended at a position of a segment."""
         time_bytes = len(times) // header.record_count
-        head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
+        head = _HEAD.pack(
+            base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes, header.size_bytes
+        )
         self.keep(key_of(identity, position), head + times)

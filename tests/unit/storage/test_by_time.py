@@ -466,7 +466,7 @@ def test_kept_times_know_gaps_far_times_and_append_times(tmp_path: Path, codec: 
 def test_the_times_of_batches_that_are_kept_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = 22 + 300
+    size = 26 + 300
     log = open_log(tmp_path)
     monkeypatch.setattr(TimesCache, "BYTES_MAX", 3 * (size + TimesCache.ENTRY_BYTES))
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
@@ -722,6 +722,30 @@ def test_a_large_batch_that_was_searched_is_found_again_without_a_read(
         for number in (200, 250, 299, 300, 399):  # the first that an index leads to lies behind an entry
             assert first_at(log, NOW + number, PATIENT) == (NOW + number, number, 0)
     assert not reads
+
+
+def test_small_batches_between_two_entries_are_searched_again_without_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    for first in range(0, 4000, 100):
+        fill(log, [[NOW + first + n for n in range(100)]], value=b"v" * 100, codec=4)
+    assert 1 < len(log.active.offset_index) < 20, "several batches between two entries"
+    for _ in range(2):
+        reads = reads_of(monkeypatch)
+        for number in range(0, 4000, 30):
+            assert first_at(log, NOW + number, WARM) == (NOW + number, number, 0)
+    assert not reads
+    # From the first batch on whose times are not kept, bytes are searched.
+    kept, log.shared.times = log.shared.times, TimesCache()
+    for number, (segment, position, _) in enumerate(log.headers(0)):
+        key = times_cache.key_of(segment.identity, position)
+        packed = kept.get(key)
+        assert packed is not None
+        if number != 20:
+            log.shared.times.keep(key, packed)
+    assert first_at(log, NOW + 2050, WARM) == (NOW + 2050, 2050, 0)
+    assert reads
 
 
 def test_records_that_claim_to_be_more_than_a_topic_allows_are_corrupt(tmp_path: Path) -> None:
