@@ -23,7 +23,7 @@ from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.layout import LOG
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
-from tidelog.storage.search.times_cache import Found
+from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import Source
 
@@ -69,7 +69,7 @@ def first_record(
                 (each for each in found if each.offset >= offset_min and each.timestamp >= timestamp), None
             )
         header = read_header(head)
-        if header.base_offset < offset_min or _is_walk_best(header):
+        if header.base_offset < offset_min or _is_walk_best(header, key, cache):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
         packed = times_cache.pack(header, *_records(segment, place, header, limit_bytes, source))
     except (RecordsError, RecordError) as error:
@@ -141,9 +141,16 @@ def first_from(
     return None if found is None else found.offset
 
 
-def _is_walk_best(header: BatchHeader) -> bool:
-    """Tell whether to walk to the record only: the times of the batch are few or too many, or reading it takes long."""
-    if not header.codec and (header.record_count < _KEPT_RECORDS_MIN or header.size_bytes > PROMPT_BYTES):
+def _is_walk_best(header: BatchHeader, key: int, cache: TimesCache) -> bool:
+    """Tell whether to walk just to the record, instead of caching the times of the batch.
+
+    A walk reads a large plain batch only up to the record, so its times are cached at the second search. Smaller
+    batches are read whole anyway, and compressed ones are decompressed whole.
+    """
+    if not header.codec and (
+        header.record_count < _KEPT_RECORDS_MIN
+        or (header.size_bytes > PART_BYTES and cache.is_first_search(key))
+    ):
         return True
     return times_cache.packed_bytes(header) > _KEPT_BYTES_MAX
 

@@ -3,6 +3,7 @@
 Owns the packed form of the times, and the memory that they take. Knows nothing of files and segments.
 """
 
+import mmap
 import threading
 from collections import deque
 from struct import Struct
@@ -19,6 +20,10 @@ _unpack_head: Final = _HEAD.unpack_from
 _unpack_place: Final = Struct(">q14xi").unpack_from
 _INT64_MIN: Final = -(1 << 63)
 _POSITION_BITS: Final = 40
+
+# Multiplicative hashing (Knuth, The Art of Computer Programming, 6.4: the golden ratio times 2 ** 64).
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 64) - 1
 
 _new: Final = tuple.__new__
 
@@ -103,13 +108,25 @@ class TimesCache:
     # What an entry takes besides its packed times: the object's header, its key, its slots in the dict (105 bytes after
     # the dict has grown) and the deque.
     ENTRY_BYTES: ClassVar[int] = 33 + 32 + 105 + 8
+    # A byte for each large batch that was searched once. Batches that share a slot forget each other: no harm.
+    SEEN_BITS: ClassVar[int] = 18
 
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}
         self._keys: deque[int] = deque()
+        # The system gives its memory page by page, when it is written to.
+        self._seen = mmap.mmap(-1, 1 << self.SEEN_BITS, mmap.MAP_PRIVATE)
         self._bytes = 0
         self._lock = threading.Lock()
         self.get = self._packed.get
+
+    def is_first_search(self, key: int) -> bool:
+        """Tell whether a batch has not been searched lately, and mark it as searched."""
+        mixed = key * _MULTIPLIER & _MASK
+        slot, mark = mixed >> (64 - self.SEEN_BITS), mixed >> 32 & 0xFF or 1
+        is_first = self._seen[slot] != mark
+        self._seen[slot] = mark
+        return is_first
 
     def keep(self, key: int, packed: bytes) -> None:
         """Keep the times of a batch; drop the oldest entries beyond the bound."""
