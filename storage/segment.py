@@ -404,10 +404,11 @@ class Segment:
 
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
-        offset_index.append(last_offset - self.base_offset, position)
+        # First the time: a search on another thread relies on it for each entry of the offset index.
         time_index.append_if_larger(
             summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset
         )
+        offset_index.append(last_offset - self.base_offset, position)
         summary.indexed_position = position
         self._limit_offsets(len(offset_index), len(time_index), self._append_entries)
 

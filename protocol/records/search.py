@@ -76,7 +76,7 @@ _REASONS: Final = {
     _OFFSET: "its offset or its last offset delta is negative",
 }
 
-# How many entries from the expected one find_entry looks next.
+# How far from the expected entry find_entry looks next.
 _FIRST_STEP = cython.declare(cython.Py_ssize_t, 8)
 
 _INT64_MAX: Final = (1 << 63) - 1
@@ -286,8 +286,9 @@ def _bisect(
         return max(count, 0)
     if _integer(octets, start, key_bytes) >= wanted:
         return 0
-    # Keys rise about evenly. So begin where the wanted one would be, and go from there in growing steps until it is
-    # between two entries; then bisect. A bisection of a whole index has to wait for memory at most of its entries.
+    # The answer is in [low, high]. Keys rise about evenly: begin where the wanted one would be, and go from there in
+    # growing steps until both ends have moved; then bisect. A bisection of a large index would look at more entries that
+    # are not in the processor's cache.
     least: cython.double = _integer(octets, start, key_bytes)
     span: cython.double = _integer(octets, start + high * entry_bytes, key_bytes) - least
     middle: cython.Py_ssize_t = (

@@ -147,9 +147,9 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
 
 
 def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
-    """Set another append time of a valid batch, in place."""
-    header = set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
-    return valid._replace(header=header, min_timestamp=now_ms, max_timestamp=now_ms)
+    """Set the append time of a valid batch, in place, whether it had another or the times of its producer."""
+    header = set_timestamps(data, 0, valid.header, valid.header.attributes | LOG_APPEND_TIME, now_ms)
+    return ValidBatch(header, now_ms, now_ms, 0, valid.size_bytes)
 
 
 def _check_keys(records: Buffer, position: int, count: int) -> None:

@@ -70,6 +70,7 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: S
             if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched in vain")
             searched += 1
+            # The direct call is the usual one. `found_in` repeats it, and knows what to do about these errors.
             try:
                 found = timeline.first(log, segment, source, start, wanted)
             except (OffsetOutOfRange, Mismatch, OSError):
@@ -116,10 +117,16 @@ class _RecordTime(Timeline):
     def first(self, log: Log, segment: Segment, source: Source, start: int, wanted: int) -> Found | None:
         base_offset = segment.base_offset
         limit_bytes = log.config.max_decompressed_bytes
-        # Up to the offset index entry at or before this offset, every record is older (`TimeIndex.offset_from`).
-        last_offset = segment.time_index.offset_from(wanted) - 1
+        offset_index = segment.offset_index
         first_offset = start - base_offset
-        position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+        while True:
+            index_bytes = len(offset_index.data)
+            # Up to the offset index entry at or before this offset, every record is older (`TimeIndex.offset_from`).
+            last_offset = segment.time_index.offset_from(wanted) - 1
+            position, following, next_offset = offset_index.around(max(last_offset, first_offset))
+            # That holds for the entries that there were: an append on another thread may have added one since.
+            if len(offset_index.data) == index_bytes:
+                break
         is_whole = not segment.summary.damage
         # The index of an active segment may be ahead of the published size.
         if (
@@ -167,7 +174,7 @@ class _AppendTime(Timeline):
         return segment.summary.last_append_ms
 
     def first(self, log: Log, segment: Segment, source: Source, start: int, wanted: int) -> Found | None:
-        """Return the first record that was appended after both; if append times are bounds, that may have been."""
+        """Return the first record that was appended, or if append times are bounds may have been, at or after both."""
         index, base_offset = segment.append_index, segment.base_offset
         first = index.offset_from(wanted)
         if first is None:

@@ -109,8 +109,8 @@ def first_cached(
 ) -> tuple[Found | None, int]:
     """Search batches by their cached times, from a position on: return the first record at or after a time, or None.
 
-    Also return the position of its batch, or of the first batch that was not searched: its times are not cached, or it
-    begins before `offset_min`.
+    Also return the position of its batch, or where the batches end whose times are cached and that begin at or after
+    `offset_min`.
     """
     for _ in range(_CACHED_BATCHES):
         packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))

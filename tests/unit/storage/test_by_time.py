@@ -14,13 +14,16 @@ from tests.support.logs import NOW, batch, fill, first_at, open_log, scan
 from tidelog.protocol.records import compression, validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange, TakesLong
 from tidelog.storage.log import Log
+from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.search import by_offset, by_time, in_batch, times_cache
 from tidelog.storage.search.times_cache import TimesCache
 from tidelog.storage.segment import Segment
 from tidelog.storage.sources import PATIENT, WAITING, WARM, Source
+from tidelog.storage.time_index import TimeIndex
 
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 
@@ -535,6 +538,60 @@ def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
         assert log.read(3, sizes[2], at_least_one, PATIENT).length == sizes[2]
     assert log.read(0, sizes[0] - 1, True, PATIENT).length == sizes[0]
     assert log.read(0, sizes[0] - 1, False, PATIENT).length == 0
+
+
+@pytest.mark.parametrize(("index", "name"), [(OffsetIndex, "append"), (TimeIndex, "append_if_larger")])
+def test_a_lookup_while_an_append_adds_index_entries_skips_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: type, name: str
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW], [NOW + 5]])  # without an entry
+    found: list[Any] = []
+
+    def watched(self: Any, *args: Any) -> None:
+        found.append(first_at(log, NOW + 5, PATIENT))
+        add(self, *args)
+        found.append(first_at(log, NOW + 5, PATIENT))
+
+    add = getattr(index, name)
+    monkeypatch.setattr(index, name, watched)
+    fill(log, [[NOW + 9]])
+    assert found == [(NOW + 5, 1, 0)] * 2
+
+
+def test_a_lookup_skips_no_batch_before_an_entry_that_an_append_adds_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW], [NOW + 5]])
+    offset_from = TimeIndex.offset_from
+    appended = iter([[[NOW + 9]]])
+
+    def then_append(self: TimeIndex, timestamp: int) -> int:
+        offset = offset_from(self, timestamp)
+        fill(log, next(appended, []))
+        return offset
+
+    monkeypatch.setattr(TimeIndex, "offset_from", then_append)
+    assert first_at(log, NOW + 5, PATIENT) == (NOW + 5, 1, 0)
+    assert len(log.active.offset_index) == 1
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("count", [3, 100, 2500])
+def test_a_batch_that_was_checked_before_its_topic_took_the_time_of_the_append_is_found_by_that(
+    tmp_path: Path, count: int, codec: int
+) -> None:
+    log = open_log(tmp_path, message_timestamp_after_max_ms=2**62)
+    data = batch([NOW + 1000 + n for n in range(count)], codec=codec)
+    checked = at_once(log.check(data, NOW))
+    log.update_config(log.config.override({"message.timestamp.type": "LogAppendTime"}))
+    log.append(data, NOW + 5, checked)
+    assert {row.timestamp for row in scan(log)} == {NOW + 5}
+    for _ in range(2):
+        assert first_at(log, NOW + 5, PATIENT) == (NOW + 5, 0, 0)
+        assert first_at(log, NOW + 6, PATIENT) is None
+    agrees_with_a_scan(log)
 
 
 @pytest.mark.parametrize("when", ["before its indexes are loaded", "before its log is opened"])
