@@ -287,8 +287,8 @@ def _bisect(
     if _integer(octets, start, key_bytes) >= wanted:
         return 0
     # The answer is in [low, high]. Keys rise about evenly: begin where the wanted one would be, and go from there in
-    # growing steps until both ends have moved; then bisect. A bisection of a large index would look at more entries that
-    # are not in the processor's cache.
+    # growing steps until both ends have moved; then bisect. A bisection of all of a large index would look at more
+    # entries that are not in the processor's cache.
     least: cython.double = _integer(octets, start, key_bytes)
     span: cython.double = _integer(octets, start + high * entry_bytes, key_bytes) - least
     middle: cython.Py_ssize_t = (
@@ -304,7 +304,8 @@ def _bisect(
         else:
             high = middle
             middle = high - step
-        step *= 4
+        if step < count:
+            step *= 4
     return low
 
 

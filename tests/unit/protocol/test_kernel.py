@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.batches import batch_of, plain_record, record_bytes, some_records, varint
-from tests.support.kernels import BOTH
+from tests.support.kernels import BOTH, INTERPRETED
 from tests.support.messages import message, shifted, some
 from tidelog.protocol.records.batch import HEADER_BYTES, MAX_TIMESTAMP_POSITION, PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
@@ -476,6 +476,34 @@ def test_find_entry_finds_among_keys_however_they_rise(
         right = bisect_left(keys, wanted)
         found = (right, keys[right], right) if right < count else (count, -1, -1)
         assert kernel.find_entry(data, 12, 8, wanted) == found
+
+
+@pytest.mark.parametrize(
+    ("key_of", "most"),
+    [
+        (lambda n: n, 12),
+        (lambda n: n + n * 37 % 5, 14),
+        (lambda n: n * n, 30),
+        (lambda n: 1 << 40 if n > 50_000 else n, 40),
+        (lambda n: n if n > 4 else n - (1 << 40), 40),
+    ],
+    ids=["even", "about even", "growing", "jump in the middle", "jump at the start"],
+)
+def test_find_entry_looks_at_few_entries(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch, key_of: Callable[[int], int], most: int
+) -> None:
+    if kernel is not INTERPRETED:
+        pytest.skip("counted in the interpreted twin, which looks at the same entries")
+    keys = sorted(1_700_000_000_000 + key_of(n) for n in range(100_000))
+    data = b"".join(packed(8, key) for key in keys)
+    names = kernel.find_entry.__globals__
+    looked: list[int] = []
+    integer = names["_integer"]
+    monkeypatch.setitem(names, "_integer", lambda *args: (looked.append(args[1]), integer(*args))[1])
+    for number in range(0, 100_000, 977):
+        looked.clear()
+        assert kernel.find_entry(data, 8, 8, keys[number])[0] == bisect_left(keys, keys[number])
+        assert len(looked) <= most
 
 
 def test_find_entry_lets_go_of_its_data(kernel: Any) -> None:

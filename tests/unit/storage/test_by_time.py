@@ -804,6 +804,42 @@ def test_small_batches_between_two_entries_are_searched_again_without_a_read(
     assert reads
 
 
+def test_cached_times_are_searched_of_so_many_batches_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1 << 30)
+    fill(log, [[NOW + n] * 100 for n in range(300)], value=b"", codec=4)
+    searched: list[bytes] = []
+    find = times_cache.find
+    monkeypatch.setattr(
+        times_cache, "find", lambda packed, at: (searched.append(packed), find(packed, at))[1]
+    )
+    assert first_at(log, NOW + 299, WARM) == (NOW + 299, 29900, 0)
+    assert len(searched) < 70
+
+
+def test_a_lookup_of_a_time_before_the_start_of_a_log_reads_from_there_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW + 1000 - n] for n in range(1000)], value=b"v" * 100)
+    log.advance_start(900)
+    reads = reads_of(monkeypatch)
+    assert first_at(log, NOW, PATIENT) == (NOW + 100, 900, 0)
+    assert sum(reads) < 2000
+
+
+def test_a_batch_that_begins_where_the_log_does_is_decompressed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1 << 30)
+    fill(log, [[NOW] * 4, [NOW + n for n in range(100)]], codec=4)
+    log.advance_start(4)
+    assert first_at(log, NOW + 30, WARM) == (NOW + 30, 34, 0)
+    monkeypatch.setattr(in_batch.compression, "decompress", None)
+    assert first_at(log, NOW + 30, WARM) == (NOW + 30, 34, 0)
+
+
 def test_records_that_claim_to_be_more_than_a_topic_allows_are_corrupt(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW + 1] + [NOW] * 49], value=b"v" * 1000, codec=4)
