@@ -84,7 +84,7 @@ INSTRUCTIONS = {
         "produce on disk": 1804,
         "fetch": 1314,
         "fetch of 64 KiB": 1413,
-        "list offsets by time": 1328,
+        "list offsets by time": 1394,
         "commit": 3225,
     },
     (3, 13): {
@@ -92,7 +92,7 @@ INSTRUCTIONS = {
         "produce on disk": 1649,
         "fetch": 1183,
         "fetch of 64 KiB": 1271,
-        "list offsets by time": 1190,
+        "list offsets by time": 1255,
         "commit": 2898,
     },
 }
