@@ -114,10 +114,14 @@ class LeaderEpochs:
         data, before = self.encoded(), self._in_file
         if durably:
             files.write_atomically(self.path, data)
-        elif before is not None and self.entries[: len(before)] == before:
+        elif (
+            before is not None
+            and self.entries[: len(before)] == before
+            and len(str(len(self.entries))) == len(str(len(before)))
+        ):
             files.write(self.path, data)
         else:
-            # A mixture of old and new lines of the same length could pass for epochs.
+            # A mixture of old and new lines could pass for epochs. A count of more digits moves the lines after it.
             files.write_aside(self.path, data)
             files.put_in_place(self.path)
         self._in_file = self.entries

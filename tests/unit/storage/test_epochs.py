@@ -88,7 +88,10 @@ def test_a_file_that_a_crash_tears_as_it_is_overwritten_is_broken_or_has_the_old
     for step_epoch, step in more:
         epochs.begin(epoch + step_epoch, start + step)
     epochs.save()
-    assert epochs.path.stat().st_ino == file
+    is_moved = len(str(len(epochs.entries))) > len(str(len(entries)))  # the count has more digits
+    assert (epochs.path.stat().st_ino != file) == is_moved
+    if is_moved:
+        return
     new = epochs.path.read_bytes()
     choices = islice(cycle(torn), len(new))
     mixed = bytes(
