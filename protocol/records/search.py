@@ -279,18 +279,22 @@ def _bisect(
     wanted: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Do find_entry's search without Python."""
+    if count < 1:
+        return 0
     low: cython.Py_ssize_t = 1
     high: cython.Py_ssize_t = count - 1
     # Most readers are near the end; and what is before need not be in memory.
-    if count < 1 or _integer(octets, start + high * entry_bytes, key_bytes) < wanted:
-        return max(count, 0)
-    if _integer(octets, start, key_bytes) >= wanted:
+    last: cython.longlong = _integer(octets, start + high * entry_bytes, key_bytes)
+    if last < wanted:
+        return count
+    first: cython.longlong = _integer(octets, start, key_bytes)
+    if first >= wanted:
         return 0
     # The answer is in [low, high]. Keys rise about evenly: begin where the wanted one would be, and go from there in
     # growing steps until both ends have moved; then bisect. A bisection of all of a large index would look at more
     # entries that are not in the processor's cache.
-    least: cython.double = _integer(octets, start, key_bytes)
-    span: cython.double = _integer(octets, start + high * entry_bytes, key_bytes) - least
+    least: cython.double = first
+    span: cython.double = last - least
     middle: cython.Py_ssize_t = (
         cython.cast(cython.Py_ssize_t, (wanted - least) / span * high) if span > 0 else 0
     )
