@@ -15,6 +15,7 @@ from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.clock import Clock
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.server import Server
+from tidelog.broker.topics import Topic
 from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
@@ -23,6 +24,9 @@ SWITCH_INTERVAL_S: Final = 20e-6
 # New objects before the collector runs. Five hundred waiting fetches are some 7,500 objects, none of them garbage. With
 # Python's 700 the collector looked at each again and again, for a tenth of the cost of a poll.
 NEW_OBJECTS: Final = 10_000
+# How many partitions are created before they are set aside, after a last look of the collector of some 20 ms. A look at
+# all objects of 27,000 partitions stops the broker for 0.4 to 0.9 s.
+SET_ASIDE_PARTITIONS: Final = 1_000
 
 
 async def serve(
@@ -47,9 +51,8 @@ async def serve(
     broker = Broker(config, clock or Clock())
     broker.start()
     try:
-        # Objects made during the start stay, so the collector need not look at them.
-        gc.collect()
-        gc.freeze()
+        _set_aside()
+        broker.topics.watch(_Created().served, lambda _: None)
         freed_memory.give_back()  # The imports and the start have freed some.
         server = Server(broker, test_control=test_control)
         if stop_at_eof:
@@ -61,6 +64,26 @@ async def serve(
         raise BrokerFailed(
             f"{broker.failure}; the log says how; what was acknowledged with acks=all is on disk: start it again"
         )
+
+
+def _set_aside() -> None:
+    """Keep the collector from all present objects: most of them stay."""
+    gc.collect()
+    gc.freeze()
+
+
+class _Created:
+    """Counts created partitions, and sets them aside."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def served(self, topic: Topic, _is_new: bool) -> None:
+        """Count the partitions of a topic that is new or has grown."""
+        self._count += len(topic.partitions)
+        if self._count >= SET_ASIDE_PARTITIONS:
+            self._count = 0
+            _set_aside()
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
