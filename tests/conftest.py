@@ -1,7 +1,6 @@
 """What holds for every test."""
 
 import asyncio
-import gc
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from xdist.workermanage import WorkerController
 
 from tests.support.faulty_disk import disk
 from tests.support.served import broker, client, serve, served
+from tests.support.sockets import close_by_themselves
 from tidelog.storage import files
 
 __all__ = ["broker", "client", "disk", "serve", "served"]  # fixtures
@@ -37,6 +37,8 @@ if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usa
 # A shared machine may stall any single example; the test's own time limit is what catches a hang.
 settings.register_profile("tidelog", deadline=None, print_blob=True)
 settings.load_profile("tidelog")
+
+close_by_themselves()
 
 
 class _TogetherWhatIsStartedOnce(LoadScopeScheduling):
@@ -95,17 +97,6 @@ def save_every(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def blocks_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that sets how many bytes of a log share a digest."""
     return partial(monkeypatch.setattr, "tidelog.storage.blocks.BLOCK_BYTES")
-
-
-@pytest.fixture
-def collect_sockets(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Collect what kafka-python leaves of refused connections in the test that caused it (`LEAVES_SOCKETS`)."""
-    yield
-    # It logs its exceptions, whose tracebacks hold the sockets for as long as pytest holds what was logged.
-    for when in ("setup", "call"):
-        caplog.get_records(when).clear()
-    caplog.clear()
-    gc.collect()
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import Broker
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.connect import connected
 from tidelog.cli.data_folder import data_folder
 from tidelog.cli.errors import CommandError
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 
 def test_a_command_finds_the_socket_in_the_folder_that_the_broker_names(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from aiokafka.errors import MessageSizeTooLargeError
 from tests.support.broker import Broker, Running
 from tests.support.command import ok, tidelog
 from tests.support.raw_client import RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import (
     CODECS,
     LONE_RECORD_OVERHEAD_BYTES,
@@ -26,7 +25,7 @@ from tests.support.workload import (
 )
 from tidelog.protocol.records.batch import MAGIC_POSITION
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 
 @asynccontextmanager

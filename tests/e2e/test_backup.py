@@ -17,14 +17,13 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.support.broker import Broker, BrokerEndedError, wait_until
 from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.small_disk import fill
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.storage import backup as storage_backup
 from tidelog.storage import files, layout
 from tidelog.storage.errors import ForeignDataDir
 from tidelog.storage.files import FolderLock
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 LOG = f"{0:020d}.log"
 Stored = dict[int, tuple[int, bytes | None, bytes | None, Any]]

@@ -24,13 +24,12 @@ from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.command import Done, command, ok, rows, tidelog
 from tests.support.java import jars, needs_java
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.broker.clock import Clock
 from tidelog.cli import ping
 from tidelog.cli.main import app
 from tidelog.config.times import show
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 # Up to seven seconds late, some together, over two partitions.

@@ -10,11 +10,10 @@ from kafka import KafkaProducer
 from tests.e2e.test_cli_groups import START_MS, commit
 from tests.support.broker import Broker, Running
 from tests.support.command import ok, rows, tidelog
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.exit_codes import FAILED, USAGE
 from tidelog.client import fetching
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 SENT = [(0, b"a"), (0, b"b"), (0, b"a"), (1, b"a"), (0, None), (0, b"\xff\x00"), (1, b"c"), (0, b"b")]
 

@@ -17,14 +17,13 @@ from tests.support.broker import Broker, Running
 from tests.support.command import Done, ok, rows, tidelog
 from tests.support.fake_broker import FakeBroker
 from tests.support.java import jars, needs_java
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.client import cluster
 from tidelog.protocol.messages.fetch import AbortedTransaction, FetchResponse
 from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsResponse
 from tidelog.protocol.records import entries, message_set
 from tidelog.protocol.records.build import Record, build_batch
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 SENT = 60

@@ -12,11 +12,10 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.support.broker import Running
 from tests.support.command import Done, ok, rows, tidelog
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.pipeline.jobs import lag
 from tidelog.pipeline.jobs.parts.committed import Reads
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 EACH = 10  # records of each partition, a minute apart; partition 1 an hour later

@@ -11,14 +11,13 @@ from kafka.structs import OffsetAndMetadata
 from tests.support.broker import Broker
 from tests.support.command import ok, rows, tidelog
 from tests.support.raw_client import RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import START_MS
 from tidelog.pipeline.jobs import lag
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.writing import target
 from tidelog.protocol.records.build import Record, build_batch
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 RECORDS = 60_000
 AT_ONCE = 500  # records of a batch, a millisecond apart

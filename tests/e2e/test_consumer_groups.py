@@ -13,9 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.broker import Broker, Running
 from tests.support.java import needs_java, run_java
 from tests.support.members import Members, uncommitted
-from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, *LEAVES_SOCKETS]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 QUICK = {
     "group.min.session.timeout.ms": "1000",

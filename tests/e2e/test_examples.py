@@ -29,11 +29,10 @@ from tests.support.example_kinds import COMPARED, NOT_RUN, RECIPES, kind
 from tests.support.example_stage import OF_ITS_OWN, Stage
 from tests.support.examples import EXAMPLES, Example, is_as_shown
 from tests.support.paths import ROOT
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.main import app
 from tidelog.testing import Broker as WithClock
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 COMMANDS = ("console", "shell")
 # Pages whose examples go on where the one before has ended.

@@ -18,11 +18,10 @@ from kafka import KafkaConsumer, TopicPartition
 from tests.support.broker import Broker, wait_until
 from tests.support.java import java_command, needs_java
 from tests.support.raw_client import FETCH, RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.records.build import Record, build_batch
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, *LEAVES_SOCKETS]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 PARTITIONS, ROUNDS = 3, 8
 COUNT = PARTITIONS * ROUNDS

@@ -13,9 +13,8 @@ from kafka import KafkaProducer
 
 from tests.support.broker import Broker, environment, serve_command
 from tests.support.command import Done, ok, rows, tidelog
-from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 SMALL = ("--config", "segment.bytes=4096", "--config", "message.timestamp.type=LogAppendTime")
 

@@ -25,10 +25,9 @@ from tests.support.members import (
     uncommitted,
 )
 from tests.support.raw_client import RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300), *LEAVES_SOCKETS]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 6
 EACH = 20

@@ -9,7 +9,6 @@ from kafka.admin import NewTopic
 from kafka.errors import MessageSizeTooLargeError
 
 from tests.support.broker import Broker, Running
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import (
     CODECS,
     LONE_RECORD_OVERHEAD_BYTES,
@@ -20,7 +19,7 @@ from tests.support.workload import (
     samples,
 )
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 
 def producer(broker: Running, **settings: object) -> KafkaProducer:

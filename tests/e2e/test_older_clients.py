@@ -14,9 +14,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.support.broker import Running
 from tests.support.raw_client import RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 VERSIONS = [None, (0, 8, 2), (0, 9), (0, 10), (0, 10, 1), (0, 11)]
 CODECS = [None, "gzip", "snappy", "lz4"]

@@ -9,9 +9,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.support.broker import Broker, Running
-from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
+pytestmark = pytest.mark.e2e
 
 START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 MAX_SKEW_MS = 5_000

@@ -19,7 +19,6 @@ from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file,
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.java import needs_java, run_java
 from tests.support.served import Client, Serve, Served, until
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.broker import broker
 from tidelog.cli import health
@@ -36,7 +35,6 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.build import Record, build_batch
 
-pytestmark = LEAVES_SOCKETS
 COUNT = 5
 
 

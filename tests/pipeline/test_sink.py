@@ -23,13 +23,10 @@ from tests.pipeline import topics
 from tests.pipeline.test_from_broker import delete_before
 from tests.support.broker import Broker
 from tests.support.raw_client import RawClient
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import unique_topic
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.source import TidelogSource
 from tidelog.pipeline.writing import late, produce, rate, sink, target
-
-pytestmark = LEAVES_SOCKETS
 
 # As Spark has each column, and as its batches have it.
 ARROW: dict[str, tuple[pa.DataType, types.DataType]] = {

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import tidelog
 from tests.support.broker import COMMAND, environment
-from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog import native
 from tidelog.broker.catalog import SCHEMA_VERSION
@@ -40,8 +39,6 @@ from tidelog.protocol.messages.metadata import MetadataResponsePartition, Metada
 from tidelog.protocol.records import build, entries
 from tidelog.protocol.records.batch import read_header
 from tidelog.protocol.records.message_set import build_message_set
-
-pytestmark = LEAVES_SOCKETS
 
 RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
 
