@@ -18,6 +18,8 @@ from tidelog.protocol.records.columns import Columns
 
 # Rows of an Arrow batch: the size that Spark takes fastest.
 ROWS: Final = 64 << 10
+# Room for `ROWS` twice and for a batch; not a power of two, or the processor's cache would hold few columns at a time.
+_ROOM: Final = 2 * ROWS + 10_000
 # Bytes of batches that are held before rows are made; a larger batch is held alone.
 HELD_BYTES: Final = 64 << 20
 # From this size on, to copy a buffer costs more than another Arrow batch does.
@@ -42,18 +44,20 @@ class Window(NamedTuple):
     append: tuple[int, int] | None = None
 
 
-# The rows of a table of records: offset, time, and the positions and lengths of the parts.
-_OFFSET, _TIME, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS, _HEADER_COUNT = range(8)
+# The columns that a scan fills, by number.
+_OFFSET, _TIME, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS, _HEADER_COUNT = range(1, 9)
 
 
-class _Rows(NamedTuple):
-    """Records of one batch. Positions are those in `data`; a length of -1 is null."""
+class _Batch(NamedTuple):
+    """A batch whose records have rows. Positions are those in `data`; a length of -1 is null."""
 
     data: Buffer
     header: BatchHeader
     append_ms: int
     is_bound: bool  # append_ms is an upper bound
-    table: Numbers  # a row for each constant above
+    row_count: int
+    base_offset: int  # offsets and times of the rows count from these
+    base_time: int
 
 
 class Decoder:
@@ -65,22 +69,21 @@ class Decoder:
         self._topic = topic
         self._partition = partition
         self._window = window
-        self._columns = Columns()
-        self._pending: list[_Rows] = []
-        self._count = 0
+        self._columns = Columns(_ROOM)
+        self._batches: list[_Batch] = []
         self._bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the caller must take the rows before it adds more."""
         # At `ROWS` a few rows of a buffer would often be left, and would be joined with all of the next one.
-        return self._count >= 2 * ROWS or self._bytes >= HELD_BYTES
+        return self._columns.count >= 2 * ROWS or self._bytes >= HELD_BYTES
 
     def should_take_before(self, data: Buffer) -> bool:
         """Return whether to take the rows before rows of another buffer are added: joining buffers costs a copy."""
         if self._bytes < COPIED_BYTES:
             return False
-        first, last = self._pending[0].data, self._pending[-1].data
+        first, last = self._batches[0].data, self._batches[-1].data
         return first is last and last is not data
 
     def add(
@@ -90,126 +93,138 @@ class Decoder:
 
         They were appended at `append_ms`; if `is_bound`, at that time or earlier.
         """
+        wanted = self._window.append
+        if wanted is not None and not wanted[0] <= append_ms < wanted[1]:
+            return
+        columns = self._columns
+        first, base_offset, base_time = columns.count, 0, 0
         if header.magic != MAGIC:
-            self._add_legacy(data, position, header, append_ms, is_bound)
+            data = self._scan_legacy(data, position, header)
         elif not header.is_control:
-            self._add_batch(data, position, header, append_ms, is_bound)
+            base_offset = header.base_offset
+            base_time = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+            data = self._scan(data, position, header)
+        count = columns.count - first
+        if count:
+            if not self._batches or self._batches[-1].data is not data:
+                self._bytes += len(data)
+            self._batches.append(_Batch(data, header, append_ms, is_bound, count, base_offset, base_time))
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows added since the last call, about `ROWS` at a time."""
-        pending, self._pending = self._pending, []
-        count, self._count, self._bytes = self._count, 0, 0
-        if not count:
+        batches, self._batches, self._bytes = self._batches, [], 0
+        if not batches:
             return
-        made = pa.record_batch(
-            _arrays(self.schema, pending, self._topic, self._partition), schema=self.schema
-        )
+        rows = self._rows(0)
+        self._columns.count = 0
+        made = self._made(batches, rows)
+        count = made.num_rows
         # Slices of equal size: a batch of a few left-over rows costs Spark as much as one of ten thousand.
-        size = -(-count // max(1, round(count / ROWS)))
+        size = max(1, -(-count // max(1, round(count / ROWS))))
         for first in range(0, count, size):
             yield made.slice(first, size)
 
-    def _add_batch(
-        self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool
-    ) -> None:
-        if header.is_log_append_time and not self._is_in_time(header.max_timestamp):
-            return
+    def _scan(self, data: Buffer, position: int, header: BatchHeader) -> Buffer:
+        """Add the rows of a batch, unless none is in the window of times; return what their positions refer to."""
+        columns, wanted, is_stamped = self._columns, self._window.create, header.is_log_append_time
+        if wanted is not None and is_stamped and not wanted[0] <= header.max_timestamp < wanted[1]:
+            return data
         start, end = position + HEADER_BYTES, position + header.size_bytes
         if header.codec:
             data = compression.decompress(header.codec, memoryview(data)[start:end], BATCH_BYTES_MAX)
             start, end = 0, len(data)
-        columns = self._columns
-        kernel.scan(data, start, end, header.record_count, columns, contiguous=False)
-        # Copied, because the next batch uses the same columns.
-        table = np.frombuffer(columns.block, np.int64).reshape(9, -1)[1:, : columns.count].copy()
-        table[_OFFSET] += header.base_offset
-        if header.is_log_append_time:
-            table[_TIME] = header.max_timestamp
-        else:
-            table[_TIME] += header.base_timestamp
-        self._keep(_Rows(data, header, append_ms, is_bound, table))
+        first, base = columns.count, header.base_timestamp
+        latest, _, earliest = kernel.scan(
+            data, start, end, header.record_count, columns, contiguous=False, row=first
+        )
+        if is_stamped:
+            self._rows(first)[_TIME] = 0
+        elif wanted is not None and (base + latest < wanted[0] or base + earliest >= wanted[1]):
+            columns.count = first
+        return data
 
-    def _add_legacy(
-        self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool
-    ) -> None:
+    def _scan_legacy(self, data: Buffer, position: int, header: BatchHeader) -> Buffer:
+        """Add the rows of an entry of an older format; return what their positions refer to."""
         entry = legacy.read_entry(data, position, position + header.size_bytes)
         found = list(message_set.messages(data, entry, BATCH_BYTES_MAX))
         parts = [part for _, _, key, value in found for part in (key, value)]
         lengths = np.array([-1 if part is None else len(part) for part in parts], np.int64)
         positions = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))[:-1])).astype(np.int64)
-        table = np.zeros((8, len(found)), np.int64)
-        table[_OFFSET] = [offset for offset, *_ in found]
-        table[_TIME] = [time for _, time, *_ in found]
-        table[_KEY], table[_VALUE] = positions[::2], positions[1::2]
-        table[_KEY_LENGTH], table[_VALUE_LENGTH] = lengths[::2], lengths[1::2]
-        self._keep(_Rows(b"".join(filter(None, parts)), header, append_ms, is_bound, table))
+        columns = self._columns
+        first, end = columns.count, columns.count + len(found)
+        if end > columns.capacity:
+            columns.grow(end, first)
+        columns.count = end
+        rows = self._rows(first)
+        rows[_OFFSET] = [offset for offset, *_ in found]
+        rows[_TIME] = [time for _, time, *_ in found]
+        rows[_KEY], rows[_VALUE] = positions[::2], positions[1::2]
+        rows[_KEY_LENGTH], rows[_VALUE_LENGTH] = lengths[::2], lengths[1::2]
+        rows[_HEADERS] = rows[_HEADER_COUNT] = 0
+        return b"".join(filter(None, parts))
 
-    def _is_in_time(self, time_ms: int) -> bool:
-        wanted = self._window.create
-        return wanted is None or wanted[0] <= time_ms < wanted[1]
+    def _rows(self, first: int) -> Numbers:
+        """Return the rows from one on, as an array of the columns."""
+        return np.frombuffer(self._columns.block, np.int64).reshape(9, -1)[:, first : self._columns.count]
 
-    def _keep(self, rows: _Rows) -> None:
-        """Keep the rows in the window."""
-        window, table = self._window, rows.table
-        if not table.size:
-            return
-        if window.append is not None and not window.append[0] <= rows.append_ms < window.append[1]:
-            return
-        offsets, times = table[_OFFSET], table[_TIME]
-        if offsets[0] < window.start or offsets[-1] >= window.end:
-            table = table[:, (offsets >= window.start) & (offsets < window.end)]
-            times = table[_TIME]
-        if window.create is not None:
-            table = table[:, (times >= window.create[0]) & (times < window.create[1])]
-        if table.size:
-            if not self._pending or self._pending[-1].data is not rows.data:
-                self._bytes += len(rows.data)
-            self._pending.append(rows if table is rows.table else rows._replace(table=table))
-            self._count += table.shape[1]
+    def _made(self, batches: list[_Batch], rows: Numbers) -> pa.RecordBatch:
+        """Return the rows in the window."""
+        numbers = np.repeat(np.arange(len(batches)), [each.row_count for each in batches])
+        offsets = rows[_OFFSET] + _spread(batches, numbers, lambda each: each.base_offset)
+        times = rows[_TIME] + _spread(batches, numbers, lambda each: each.base_time)
+        start, end, create, _ = self._window
+        if create is not None or offsets[0] < start or offsets[-1] >= end:
+            is_wanted = (offsets >= start) & (offsets < end)
+            if create is not None:
+                is_wanted &= (times >= create[0]) & (times < create[1])
+            rows, numbers = rows[:, is_wanted], numbers[is_wanted]
+            offsets, times = offsets[is_wanted], times[is_wanted]
+        data, shifts = _joined(batches)
+        if shifts.any():
+            rows[[_KEY, _VALUE, _HEADERS]] += shifts[numbers]
 
+        def of_batches(value: Callable[[_Batch], Any], kind: Any = np.int64) -> Any:
+            return _spread(batches, numbers, value, kind)
 
-def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int) -> list[pa.Array]:
-    counts = [rows.table.shape[1] for rows in pending]
-    data, shifts = _joined(pending)
-    table = np.concatenate([rows.table for rows in pending], axis=1)
-    if shifts.any():
-        table[[_KEY, _VALUE, _HEADERS]] += np.repeat(shifts, counts)
-
-    def of_batches(value: Callable[[_Rows], Any], kind: Any) -> Any:
-        return np.repeat(np.array([value(rows) for rows in pending], kind), counts)
-
-    makers: dict[str, Callable[[], pa.Array]] = {
-        "topic": lambda: pa.repeat(pa.scalar(topic), sum(counts)),
-        "partition": lambda: pa.array(np.full(sum(counts), partition, np.int32)),
-        "offset": lambda: pa.array(table[_OFFSET]),
-        "create_time": lambda: _timestamps(table[_TIME]),
-        "append_time": lambda: _timestamps(of_batches(lambda rows: rows.append_ms, np.int64)),
-        "timestamp_type": lambda: _TYPES.take(pa.array(of_batches(_timestamp_type, np.int8))),
-        "key": lambda: _gathered(data, table[_KEY], table[_KEY_LENGTH]),
-        "value": lambda: _gathered(data, table[_VALUE], table[_VALUE_LENGTH]),
-        "headers": lambda: _headers(data, table[_HEADERS], table[_HEADER_COUNT]),
-        "producer_id": lambda: pa.array(of_batches(lambda rows: rows.header.producer_id, np.int64)),
-        "batch_base": lambda: pa.array(of_batches(lambda rows: rows.header.base_offset, np.int64)),
-        "leader_epoch": lambda: pa.array(of_batches(lambda rows: rows.header.leader_epoch, np.int32)),
-        IS_BOUND: lambda: pa.array(of_batches(lambda rows: rows.is_bound, np.bool_)),
-    }
-    return [makers[field.name]() for field in schema]
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "topic": lambda: pa.repeat(pa.scalar(self._topic), len(offsets)),
+            "partition": lambda: pa.array(np.full(len(offsets), self._partition, np.int32)),
+            "offset": lambda: pa.array(offsets),
+            "create_time": lambda: _timestamps(times),
+            "append_time": lambda: _timestamps(of_batches(lambda each: each.append_ms)),
+            "timestamp_type": lambda: _TYPES.take(pa.array(of_batches(_timestamp_type, np.int8))),
+            "key": lambda: _gathered(data, rows[_KEY], rows[_KEY_LENGTH]),
+            "value": lambda: _gathered(data, rows[_VALUE], rows[_VALUE_LENGTH]),
+            "headers": lambda: _headers(data, rows[_HEADERS], rows[_HEADER_COUNT]),
+            "producer_id": lambda: pa.array(of_batches(lambda each: each.header.producer_id)),
+            "batch_base": lambda: pa.array(of_batches(lambda each: each.header.base_offset)),
+            "leader_epoch": lambda: pa.array(of_batches(lambda each: each.header.leader_epoch, np.int32)),
+            IS_BOUND: lambda: pa.array(of_batches(lambda each: each.is_bound, np.bool_)),
+        }
+        return pa.record_batch([makers[field.name]() for field in self.schema], schema=self.schema)
 
 
-def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
-    """Join the buffers of the rows; return the result, and the position in it of each one's buffer."""
-    first = pending[0].data
-    if all(rows.data is first for rows in pending):
-        return first, np.zeros(len(pending), np.int64)
+def _spread(
+    batches: list[_Batch], numbers: Numbers, value: Callable[[_Batch], Any], kind: Any = np.int64
+) -> Any:
+    """Return for each row the value of its batch."""
+    return np.array([value(each) for each in batches], kind)[numbers]
+
+
+def _joined(batches: list[_Batch]) -> tuple[Buffer, Numbers]:
+    """Join the buffers of batches; return the result, and the position in it of each one's buffer."""
+    first = batches[0].data
+    if all(each.data is first for each in batches):
+        return first, np.zeros(len(batches), np.int64)
     pieces: list[Buffer] = []
     starts: dict[int, int] = {}
     end = 0
-    for rows in pending:
-        if id(rows.data) not in starts:
-            starts[id(rows.data)] = end
-            pieces.append(rows.data)
-            end += len(rows.data)
-    return b"".join(pieces), np.array([starts[id(rows.data)] for rows in pending], np.int64)
+    for each in batches:
+        if id(each.data) not in starts:
+            starts[id(each.data)] = end
+            pieces.append(each.data)
+            end += len(each.data)
+    return b"".join(pieces), np.array([starts[id(each.data)] for each in batches], np.int64)
 
 
 def timestamps(times_ms: Sequence[int | None]) -> pa.Array:
@@ -227,9 +242,9 @@ def _timestamps(times_ms: Numbers) -> pa.Array:
     )
 
 
-def _timestamp_type(rows: _Rows) -> int:
+def _timestamp_type(batch: _Batch) -> int:
     """Return the index of the timestamp type in `_TYPES`."""
-    return 0 if rows.header.magic == 0 else 2 if rows.header.is_log_append_time else 1
+    return 0 if batch.header.magic == 0 else 2 if batch.header.is_log_append_time else 1
 
 
 def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:

@@ -23,18 +23,23 @@ class Columns:
         "value_position",
     )
 
+    block: "memoryview[int]"
+
     def __init__(self, capacity: int = 0) -> None:
         """Allocate columns for capacity records."""
         self.count = 0
         self.capacity = 0
         self.grow(capacity)
 
-    def grow(self, capacity: int) -> None:
-        """Allocate columns for at least capacity records; their contents are lost."""
+    def grow(self, capacity: int, kept: int = 0) -> None:
+        """Allocate columns for at least capacity records; of their contents, the first kept rows stay."""
         capacity = max(capacity, 2 * self.capacity)
-        self.capacity = capacity
-        self.count = 0
-        view = self.block = memoryview(bytearray(9 * 8 * capacity)).cast("q")
+        view = memoryview(bytearray(9 * 8 * capacity)).cast("q")
+        if kept:
+            for column in range(9):
+                old, new = column * self.capacity, column * capacity
+                view[new : new + kept] = self.block[old : old + kept]
+        self.capacity, self.count, self.block = capacity, kept, view
         self.start = view[:capacity]
         self.offset_delta = view[capacity : 2 * capacity]
         self.timestamp_delta = view[2 * capacity : 3 * capacity]

@@ -139,28 +139,33 @@ def scan(
     count: int,
     columns: Columns | None = None,
     contiguous: bool = True,
+    row: int = 0,
 ) -> tuple[int, int, int]:
     """Walk the count uncompressed records that fill [position, end); check all that their format promises.
 
     Return the largest timestamp delta, the index of the first record that has it, and the smallest timestamp
-    delta; (0, -1, 0) where count is 0. Positions in columns are positions in data. With contiguous, each offset
-    delta must be the record's index, else larger than the one before. RecordError where anything is wrong: the
-    columns are then void.
+    delta; (0, -1, 0) where count is 0. Positions in columns are positions in data; the rows before row stay as they
+    are. With contiguous, each offset delta must be the record's index, else larger than the one before. RecordError
+    where anything is wrong: the columns then end at row.
     """
     _check_room(position, end, count)
     rows = _NO_ROWS
     stride = 0
     if columns is not None:
-        if columns.capacity < count:
-            columns.grow(count)
-        columns.count = count
-        rows = columns.block
+        if not 0 <= row <= columns.capacity:
+            raise ValueError(f"row {row} of {columns.capacity}")
+        if columns.capacity < row + count:
+            columns.grow(row + count, row)
+        columns.count = row
+        rows = columns.block[row:] if row else columns.block
         stride = columns.capacity
     fault, record, at, _, largest, first, smallest = _guarded(
         data, position, end, end, (count, 0, contiguous, 0, _MOST, stride, 0, 0), rows, _NO_ENTRIES
     )
     if fault != _OK:
         raise _wrong(fault, record, at, count)
+    if columns is not None:
+        columns.count = row + count
     return largest, first, smallest
 
 

@@ -104,13 +104,17 @@ def answer(kernel: Any, data: bytes, count: int, columns: Any, contiguous: bool)
 
 
 def by_kernel(kernel: Any, data: bytes, count: int, contiguous: bool) -> tuple[list[Row] | None, Any]:
-    """Rows and answer, the same with columns and without; no rows where refused."""
+    """Rows and answer, the same with columns, after other rows, and without columns; no rows where refused."""
     columns = kernel.Columns()
     said = answer(kernel, data, count, columns, contiguous)
     assert said == answer(kernel, data, count, None, contiguous)
     if isinstance(said, str):
         return None, said
-    return list(zip(*(getattr(columns, name)[:count] for name in COLUMNS), strict=True)), said
+    kernel.scan(data, 0, len(data), count, columns, contiguous, row=count)
+    assert columns.count == 2 * count
+    rows = list(zip(*(getattr(columns, name)[: 2 * count] for name in COLUMNS), strict=True))
+    assert rows[:count] == rows[count:]
+    return rows[:count], said
 
 
 def compare(data: bytes, count: int, contiguous: bool) -> None:

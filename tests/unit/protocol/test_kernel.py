@@ -77,6 +77,27 @@ def test_columns_are_reused_and_grow(kernel: Any) -> None:
     assert columns.count == 1
 
 
+def test_rows_are_added_after_others(kernel: Any) -> None:
+    columns = kernel.Columns(2)
+    data = b"".join(plain_record(index, 10 + index) for index in range(3))
+    kernel.scan(data, 0, 8, 1, columns)
+    kernel.scan(data, 0, 16, 2, columns, row=1)  # more than there is room for
+    assert columns.count == 3
+    assert list(columns.timestamp_delta[:3]) == [10, 10, 11]
+    assert list(columns.value_length[:3]) == [columns.value_length[0]] * 3
+    with pytest.raises(kernel.RecordError):
+        kernel.scan(data, 0, 17, 2, columns, row=2)
+    assert columns.count == 2
+    assert list(columns.timestamp_delta[:2]) == [10, 10]
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_rows_are_added_only_after_others(kernel: Any, row: int) -> None:
+    columns = kernel.Columns(2)
+    with pytest.raises(ValueError, match=f"row {row} of 2"):
+        kernel.scan(plain_record(), 0, 8, 1, columns, row=row)
+
+
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: array("B", data)])
 def test_any_flat_buffer_can_be_scanned(kernel: Any, wrap: Any) -> None:
     assert scan(kernel, wrap(plain_record(timestamp_delta=2)), 1) == (2, 0, 2)
