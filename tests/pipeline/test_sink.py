@@ -283,6 +283,8 @@ def test_a_rate_that_was_not_used_is_not_made_up_for(monkeypatch: pytest.MonkeyP
     for _ in range(100):
         shared[0].wait()
     assert slept == pytest.approx(0.95, abs=0.06)
+    for each in shared:
+        each.close()
 
 
 def test_the_last_task_of_a_machine_removes_what_is_left(

@@ -423,11 +423,14 @@ def _open(path: Any, mode: str = "r", buffering: int = -1) -> _Opened:
     return _Opened(_system, _system.open(path, flags[mode]))
 
 
-def _close(fd: int, close: Callable[[int], None] = os.close) -> None:
-    if fd < _FIRST_FD:
+def _close(
+    fd: int, close: Callable[[int], None] = os.close, first: int = _FIRST_FD, system: System = _system
+) -> None:
+    """Close a descriptor of the system, or one of the disk. All names are defaults: the module may be gone by then."""
+    if fd < first:
         close(fd)
     else:
-        _system.disk.close(fd)
+        system.disk.close(fd)
 
 
 def _map(fd: int, length: int, access: int = mmap.ACCESS_READ) -> bytes:
