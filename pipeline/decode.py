@@ -6,6 +6,7 @@ element is a value and whose others are the bytes in between, and Arrow takes th
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -52,6 +53,8 @@ class _Batch(NamedTuple):
     """A batch whose records have rows. Positions are those in `data`; a length of -1 is null."""
 
     data: Buffer
+    start: int  # where its bytes begin and end in `data`
+    end: int
     header: BatchHeader
     append_ms: int
     is_bound: bool  # append_ms is an upper bound
@@ -98,6 +101,7 @@ class Decoder:
             return
         columns = self._columns
         first, base_offset, base_time = columns.count, 0, 0
+        source = data
         if header.magic != MAGIC:
             data = self._scan_legacy(data, position, header)
         elif not header.is_control:
@@ -108,7 +112,10 @@ class Decoder:
         if count:
             if not self._batches or self._batches[-1].data is not data:
                 self._bytes += len(data)
-            self._batches.append(_Batch(data, header, append_ms, is_bound, count, base_offset, base_time))
+            start, end = (position, position + header.size_bytes) if data is source else (0, len(data))
+            self._batches.append(
+                _Batch(data, start, end, header, append_ms, is_bound, count, base_offset, base_time)
+            )
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows added since the last call, about `ROWS` at a time."""
@@ -173,7 +180,7 @@ class Decoder:
         offsets = rows[_OFFSET] + _spread(batches, numbers, lambda each: each.base_offset)
         times = rows[_TIME] + _spread(batches, numbers, lambda each: each.base_time)
         start, end, create, _ = self._window
-        if create is not None or offsets[0] < start or offsets[-1] >= end:
+        if create is not None or offsets.min() < start or offsets.max() >= end:
             is_wanted = (offsets >= start) & (offsets < end)
             if create is not None:
                 is_wanted &= (times >= create[0]) & (times < create[1])
@@ -212,19 +219,20 @@ def _spread(
 
 
 def _joined(batches: list[_Batch]) -> tuple[Buffer, Numbers]:
-    """Join the buffers of batches; return the result, and the position in it of each one's buffer."""
+    """Join the bytes of batches in their order; return the result, and how far the positions of each batch move."""
     first = batches[0].data
     if all(each.data is first for each in batches):
         return first, np.zeros(len(batches), np.int64)
-    pieces: list[Buffer] = []
-    starts: dict[int, int] = {}
-    end = 0
-    for each in batches:
-        if id(each.data) not in starts:
-            starts[id(each.data)] = end
-            pieces.append(each.data)
-            end += len(each.data)
-    return b"".join(pieces), np.array([starts[id(each.data)] for each in batches], np.int64)
+    pieces: list[memoryview] = []
+    shifts: list[int] = []
+    size = 0
+    for _, group in groupby(batches, lambda each: id(each.data)):
+        run = list(group)
+        start, end = run[0].start, run[-1].end
+        pieces.append(memoryview(run[0].data)[start:end])
+        shifts += [size - start] * len(run)
+        size += end - start
+    return b"".join(pieces), np.array(shifts, np.int64)
 
 
 def timestamps(times_ms: Sequence[int | None]) -> pa.Array:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tests.support.batches import NOW_MS, batch_of, changed, plain_record, record_bytes, records, varint
 from tests.support.logs import read_records
-from tidelog.pipeline import decode
+from tidelog.pipeline import decode, tables
 from tidelog.pipeline.decode import COPIED_BYTES, ROWS, Decoder, Window
 from tidelog.pipeline.tables import RECORDS
 from tidelog.protocol.records import entries
+from tidelog.protocol.records.batch import LOG_APPEND_TIME
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError, UnsupportedCodec
 from tidelog.protocol.records.message_set import build_message_set
@@ -115,22 +116,95 @@ def test_all_columns_of_every_format_and_codec_are_what_the_readers_of_protocol_
 @given(logs(), st.data())
 def test_a_window_leaves_exactly_its_records(data: bytes, draw: st.DataObject) -> None:
     rows = expected(data)
+    kinds = draw.draw(st.sets(st.sampled_from(["offsets", "create", "append"]), min_size=1))
     offsets = st.sampled_from([0, *(row["offset"] + step for row in rows for step in (0, 1))])
     # Not those that were too large, and are shown as the largest: the window counts what is stored.
     shown = [time for row in rows if abs(time := row["create_time"] or 0) < LARGEST_MS]
     times = st.sampled_from([0, *(time + step for time in shown for step in (0, 1))])
-    first, end, since, until = draw.draw(offsets), draw.draw(offsets), draw.draw(times), draw.draw(times)
-    append_ms = draw.draw(st.sampled_from([4, 5, 6]))
-    window = Window(first, end, (since, until), (5, 6))
+    first, end = sorted([draw.draw(offsets), draw.draw(offsets)])
+    since, until = sorted([draw.draw(times), draw.draw(times)])
+    append_ms = draw.draw(st.sampled_from([4, 5, 6])) if "append" in kinds else 7
+    window = Window(
+        *((first, end) if "offsets" in kinds else ()),
+        create=(since, until) if "create" in kinds else None,
+        append=(5, 6) if "append" in kinds else None,
+    )
     wanted = [
         row | {"append_time": append_ms}
         for row in rows
-        if first <= row["offset"] < end
-        and row["create_time"] is not None
-        and since <= row["create_time"] < until
-        and append_ms == 5
+        if ("offsets" not in kinds or first <= row["offset"] < end)
+        and (
+            "create" not in kinds or (row["create_time"] is not None and since <= row["create_time"] < until)
+        )
+        and ("append" not in kinds or append_ms == 5)
     ]
     assert decoded(data, window=window, append_ms=append_ms) == wanted
+
+
+@given(logs())
+def test_a_decoder_goes_on_after_its_rows_were_taken_and_makes_room(data: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_ROOM", 1)
+        decoder = Decoder("t", 3, RECORDS.names, ALL)
+    for _ in range(2):
+        for at, header in each_entry(data):
+            decoder.add(memoryview(data), at, header, 7)
+        assert [row for rows in decoder.take() for row in as_numbers(rows)] == expected(data)
+
+
+HEADERS = (("name", b"value"),)
+
+
+@pytest.mark.parametrize(
+    ("first", "window"),
+    [
+        pytest.param(build_batch([Record(0, 50, None, b"a")]), ALL, id="without headers"),
+        pytest.param(
+            build_batch([Record(0, 0, None, b"a", HEADERS), Record(1, 100, None, b"b", HEADERS)]),
+            Window(create=(50, 51)),
+            id="around the range of times",
+        ),
+        pytest.param(
+            bytes(changed(build_batch([Record(0, 50, None, b"a", HEADERS)]), last_offset_delta=3)),
+            Window(start=3),
+            id="before the start, where compaction has removed records",
+        ),
+    ],
+)
+def test_plain_and_compressed_batches_lie_between_each_other(first: bytes, window: Window) -> None:
+    data = first
+    for offset in range(4, 8):
+        data += build_batch([Record(offset, 50, None, b"c" * 900, HEADERS)], codec=3 * (offset % 2))
+    wanted = [row for row in expected(data) if row["offset"] >= 4 or window == ALL]
+    assert decoded(data, window=window) == wanted
+
+
+def test_a_range_of_times_leaves_out_whole_batches_among_others() -> None:
+    data = b"".join(build_batch([Record(offset, 10 * offset, None, b"a")]) for offset in range(10))
+    for offset, append_ms in ((10, 39), (11, 40), (12, 59), (13, 60)):
+        batch = build_batch([Record(offset, 0, None, b"a")])
+        data += changed(batch, attributes=LOG_APPEND_TIME, max_timestamp=append_ms)
+    found = decoded(data, window=Window(create=(40, 60)))
+    assert found == [row for row in expected(data) if row["offset"] in (4, 5, 11, 12)]
+
+
+def test_messages_of_older_formats_have_no_headers_of_others() -> None:
+    decoder = Decoder("t", 3, ["headers"], ALL)
+    for data, headers in (
+        (build_batch([Record(0, 0, None, b"a", HEADERS)]), [{"key": "name", "value": b"value"}]),
+        (build_message_set([Record(1, 0, None, b"a")], magic=1), []),
+    ):
+        decoder.add(data, 0, entries.peek(data), 7)
+        assert [row for rows in decoder.take() for row in as_numbers(rows)] == [{"headers": headers}]
+
+
+def test_append_times_of_some_batches_are_bounds() -> None:
+    decoder = Decoder("t", 3, ["offset", tables.IS_BOUND], ALL)
+    for offset, is_bound in enumerate([True, False]):
+        data = build_batch([Record(offset, NOW_MS, None, b"a")])
+        decoder.add(data, 0, entries.peek(data), 7, is_bound)
+    found = [row for rows in decoder.take() for row in as_numbers(rows)]
+    assert found == [{"offset": 0, tables.IS_BOUND: True}, {"offset": 1, tables.IS_BOUND: False}]
 
 
 @settings(max_examples=30)
