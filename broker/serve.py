@@ -15,10 +15,10 @@ from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.clock import Clock
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.server import Server
-from tidelog.broker.topics import Topic
 from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
+from tidelog.storage.log_manager import LogManager
 
 SWITCH_INTERVAL_S: Final = 20e-6
 # New objects before the collector runs. Five hundred waiting fetches are some 7,500 objects, none of them garbage. With
@@ -52,7 +52,8 @@ async def serve(
     broker.start()
     try:
         _set_aside()
-        broker.topics.watch(_Created().served, lambda _: None)
+        created = _Created(broker.logs)
+        broker.topics.watch(created.look, created.look)
         freed_memory.give_back()  # The imports and the start have freed some.
         server = Server(broker, test_control=test_control)
         if stop_at_eof:
@@ -73,17 +74,19 @@ def _set_aside() -> None:
 
 
 class _Created:
-    """Counts created partitions, and sets them aside."""
+    """Sets aside the partitions that are created while the broker runs."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, logs: LogManager) -> None:
+        self._logs = logs
+        self._count = len(logs.logs)  # of partitions that were set aside, at most
 
-    def served(self, topic: Topic, _is_new: bool) -> None:
-        """Count the partitions of a topic that is new or has grown."""
-        self._count += len(topic.partitions)
-        if self._count >= SET_ASIDE_PARTITIONS:
-            self._count = 0
+    def look(self, *_: object) -> None:
+        """Set partitions aside if there are many new ones, after a topic was created, changed or deleted."""
+        count = len(self._logs.logs)
+        if count - self._count >= SET_ASIDE_PARTITIONS:
             _set_aside()
+            self._count = count
+        self._count = min(self._count, count)
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
