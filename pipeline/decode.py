@@ -101,20 +101,20 @@ class Decoder:
             return
         columns = self._columns
         first, base_offset, base_time = columns.count, 0, 0
-        source = data
+        held = data
         if header.magic != MAGIC:
-            data = self._scan_legacy(data, position, header)
+            held = self._scan_legacy(data, position, header)
         elif not header.is_control:
             base_offset = header.base_offset
             base_time = header.max_timestamp if header.is_log_append_time else header.base_timestamp
-            data = self._scan(data, position, header)
+            held = self._scan(data, position, header)
         count = columns.count - first
         if count:
-            if not self._batches or self._batches[-1].data is not data:
-                self._bytes += len(data)
-            start, end = (position, position + header.size_bytes) if data is source else (0, len(data))
+            if not self._batches or self._batches[-1].data is not held:
+                self._bytes += len(held)
+            start, end = (position, position + header.size_bytes) if held is data else (0, len(held))
             self._batches.append(
-                _Batch(data, start, end, header, append_ms, is_bound, count, base_offset, base_time)
+                _Batch(held, start, end, header, append_ms, is_bound, count, base_offset, base_time)
             )
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -159,8 +159,7 @@ class Decoder:
         positions = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))[:-1])).astype(np.int64)
         columns = self._columns
         first, end = columns.count, columns.count + len(found)
-        if end > columns.capacity:
-            columns.grow(end, first)
+        columns.reserve(end, first)
         columns.count = end
         rows = self._rows(first)
         rows[_OFFSET] = [offset for offset, *_ in found]

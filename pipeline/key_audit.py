@@ -188,8 +188,7 @@ class _Batch:
     def _open_messages(self, entry: Entry) -> None:
         found = list(messages(entry))
         columns, count, at = self.columns, len(found), 0
-        if columns.capacity < count:
-            columns.grow(count)
+        columns.reserve(count)
         columns.count = count
         for number, (offset, _, key, _) in enumerate(found):
             columns.offset_delta[number] = offset - self.header.base_offset

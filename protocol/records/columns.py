@@ -5,7 +5,7 @@ class Columns:
     """The positions of the parts of records, as columns of int64, which are reused for many batches.
 
     Each column is a view of one block, so slices and numpy arrays of it need no copy. A scan that needs more room calls
-    `grow`, which replaces the views. `count` is the number of rows of the last scan.
+    `reserve`, which replaces the views. `count` is the number of rows of the last scan.
     """
 
     __slots__ = (
@@ -29,17 +29,22 @@ class Columns:
         """Allocate columns for capacity records."""
         self.count = 0
         self.capacity = 0
-        self.grow(capacity)
+        self._grow(capacity, 0)
 
-    def grow(self, capacity: int, kept: int = 0) -> None:
-        """Allocate columns for at least capacity records; of their contents, the first kept rows stay."""
+    def reserve(self, capacity: int, kept: int = 0) -> None:
+        """Make room for capacity records, of which the first kept rows stay."""
+        if capacity > self.capacity:
+            self._grow(capacity, kept)
+        self.count = kept
+
+    def _grow(self, capacity: int, kept: int) -> None:
         capacity = max(capacity, 2 * self.capacity)
         view = memoryview(bytearray(9 * 8 * capacity)).cast("q")
         if kept:
             for column in range(9):
                 old, new = column * self.capacity, column * capacity
                 view[new : new + kept] = self.block[old : old + kept]
-        self.capacity, self.count, self.block = capacity, kept, view
+        self.capacity, self.block = capacity, view
         self.start = view[:capacity]
         self.offset_delta = view[capacity : 2 * capacity]
         self.timestamp_delta = view[2 * capacity : 3 * capacity]

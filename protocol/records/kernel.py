@@ -154,9 +154,7 @@ def scan(
     if columns is not None:
         if not 0 <= row <= columns.capacity:
             raise ValueError(f"row {row} of {columns.capacity}")
-        if columns.capacity < row + count:
-            columns.grow(row + count, row)
-        columns.count = row
+        columns.reserve(row + count, row)
         rows = columns.block[row:] if row else columns.block
         stride = columns.capacity
     fault, record, at, _, largest, first, smallest = _guarded(
